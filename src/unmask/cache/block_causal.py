@@ -1,0 +1,182 @@
+"""Exact key/value cache of one sequence for causal-context and block-causal models.
+
+Invariant: slot p holds the keys and values of position p as computed from final tokens, for every p < `stored`.
+Slots after that are scratch: rows of drafts and of the open window use them within a forward and are overwritten by
+the next. "Exact" is bitwise, not approximate: see `attend`.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from unmask.core.canvas import Canvas, Delta, IntArray
+from unmask.core.plan import Plan
+
+# Shape legend: L layers, C chunks, G kv heads, J query heads per kv head, S slots per chunk, K head width, T rows.
+
+CHUNK = 128
+"""Slots per chunk and
+ the fixed inner size of every attention product."""
+ROW_TILE = 8
+"""Query rows per attention product: fixed, so that a row's result cannot depend on how many rows came along."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class CacheShape:
+    """Sizes of a cache.
+
+    Attributes:
+        num_layers, num_kv_heads, head_dim: of the model.
+        align: 1 for causal context; B for block-causal models, whose clean tokens see their whole block of B.
+        logit_shift: 0 if a masked row predicts itself, 1 if the row before predicts it.
+    """
+
+    num_layers: int
+    num_kv_heads: int
+    head_dim: int
+    align: int = 1
+    logit_shift: int = 0
+
+
+class BlockCausalCache:
+    """Keys and values of one sequence. Not thread-safe; owned by the engine loop.
+
+    Args:
+        shape: sizes.
+        capacity: positions to reserve at first; the cache grows by doubling.
+    """
+
+    def __init__(self, shape: CacheShape, capacity: int = CHUNK) -> None:
+        self.shape = shape
+        self.stored = 0
+        chunks = -(-max(capacity, 1) // CHUNK)
+        self._keys_LCGSK = torch.zeros(shape.num_layers, chunks, shape.num_kv_heads, CHUNK, shape.head_dim)
+        self._values_LCGSK = torch.zeros_like(self._keys_LCGSK)
+        self._fed: tuple[int, IntArray] = (0, np.zeros(0, np.int64))
+
+    @property
+    def capacity(self) -> int:
+        """Positions that fit without growing."""
+        return self._keys_LCGSK.shape[1] * CHUNK
+
+    def plan(self, canvas: Canvas, *, causal_reads: bool, max_rows: int | None = None) -> Plan:
+        """Chooses the rows of the next forward: clean rows not stored yet, then the window.
+
+        Args:
+            canvas: the sequence now.
+            causal_reads: also read the clean rows that predict positions num_final .. window_start (AR, verified).
+            max_rows: most clean rows this time; a longer prompt is prefilled over several forwards that read nothing.
+        """
+        start = self.stored
+        end = canvas.window_start
+        if max_rows is not None and end - start > max_rows:
+            end = start + max(max_rows // self.shape.align, 1) * self.shape.align
+        complete = end == canvas.window_start
+        clean = np.arange(start, end)
+        window = np.arange(canvas.window_start, canvas.length if complete else canvas.window_start)
+        positions_T = np.concatenate((clean, window))
+        align = self.shape.align
+        visible_T = np.concatenate(((clean // align + 1) * align, np.full(window.shape, canvas.length)))
+        read, predicts, causal = _reads(canvas, start, causal_reads, self.shape.logit_shift) if complete else _NOTHING
+        return Plan(
+            ids_T=canvas.ids_L[positions_T],
+            positions_T=positions_T,
+            visible_T=np.minimum(visible_T, max(canvas.length, end)),
+            clean_end=end,
+            read_R=read,
+            predicts_R=predicts,
+            causal_R=causal,
+        )
+
+    def reserve(self, length: int) -> None:
+        """Grows the buffers to hold `length` positions."""
+        missing = -(-length // CHUNK) - self._keys_LCGSK.shape[1]
+        if missing > 0:
+            extra = max(missing, self._keys_LCGSK.shape[1])
+            pad = (0, 0, 0, 0, 0, 0, 0, extra)
+            self._keys_LCGSK = functional.pad(self._keys_LCGSK, pad)
+            self._values_LCGSK = functional.pad(self._values_LCGSK, pad)
+
+    def update(self, layer: int, slots: "Slots", k_TGK: Tensor, v_TGK: Tensor) -> None:
+        """Writes the rows' keys and values into their slots."""
+        self._keys_LCGSK[layer, slots.chunk_T, :, slots.offset_T] = k_TGK
+        self._values_LCGSK[layer, slots.chunk_T, :, slots.offset_T] = v_TGK
+
+    def attend(self, layer: int, slots: "Slots", q_THK: Tensor) -> Tensor:
+        """Attention of T rows over the slots each may see.
+
+        Bit for bit, a row's result depends on its own query and visible slots alone: products have the fixed shape
+        [J * ROW_TILE, K] x [K, CHUNK], hidden slots add exact zeros, and chunks are summed in order. Tests hold us to it.
+        """
+        chunks, kv_heads, width = slots.num_chunks, self.shape.num_kv_heads, self.shape.head_dim
+        keys_XKS = self._keys_LCGSK[layer, :chunks].flatten(0, 1).transpose(1, 2)
+        values_XSK = self._values_LCGSK[layer, :chunks].flatten(0, 1)
+        num_rows = q_THK.shape[0]
+        per_kv = q_THK.shape[1] // kv_heads
+        q = functional.pad(q_THK * width**-0.5, (0, 0, 0, 0, 0, -num_rows % ROW_TILE))
+        outs: list[Tensor] = []
+        for tile, hidden in zip(q.split(ROW_TILE), slots.hidden_tiles, strict=True):
+            q_GMK = tile.unflatten(1, (kv_heads, per_kv)).permute(1, 2, 0, 3).reshape(kv_heads, -1, width)
+            q_XMK = q_GMK.expand(chunks, -1, -1, -1).reshape(chunks * kv_heads, -1, width)
+            scores = torch.bmm(q_XMK, keys_XKS).unflatten(0, (chunks, kv_heads))
+            scores_GMS = scores.permute(1, 2, 0, 3).reshape(kv_heads, per_kv, ROW_TILE, chunks * CHUNK)
+            weights = scores_GMS.masked_fill_(hidden, -torch.inf).softmax(-1)
+            weights_XMS = weights.view(kv_heads, -1, chunks, CHUNK).permute(2, 0, 1, 3).reshape(chunks * kv_heads, -1, CHUNK)
+            parts = torch.bmm(weights_XMS, values_XSK).unflatten(0, (chunks, kv_heads))
+            total = parts[0]
+            for part in parts[1:]:
+                total = total + part
+            outs.append(total.unflatten(1, (per_kv, ROW_TILE)).permute(2, 0, 1, 3).flatten(1, 2))
+        return torch.cat(outs)[:num_rows]
+
+    def observe(self, canvas: Canvas, plan: Plan, delta: Delta | None) -> None:
+        """Notes which slots now hold final tokens.
+
+        Args:
+            canvas: the canvas that was fed (before the delta).
+            plan: what was fed.
+            delta: what the step changed; None while a prompt is still being prefilled.
+        """
+        if delta is None:
+            self.stored = plan.clean_end
+            return
+        old = np.full(delta.positions_W.shape, -1)
+        inside = delta.positions_W < canvas.length
+        old[inside] = canvas.ids_L[delta.positions_W[inside]]
+        changed = delta.positions_W[old != delta.ids_W]
+        stored = min(plan.clean_end, delta.num_final, int(changed.min(initial=canvas.length)))
+        self.stored = stored // self.shape.align * self.shape.align
+
+
+_EMPTY = np.zeros(0, np.int64)
+_NOTHING = (_EMPTY, _EMPTY, np.zeros(0, np.bool_))
+
+
+def _reads(canvas: Canvas, start: int, causal_reads: bool, shift: int) -> tuple[IntArray, IntArray, np.ndarray]:
+    """Rows to read, the positions they predict, and whether causally. Row of position p is p - start."""
+    predicts = canvas.window_start + np.flatnonzero(canvas.open_L[canvas.window_start :])
+    causal = np.zeros(predicts.shape, np.bool_)
+    read = predicts - shift - start
+    if causal_reads:
+        checked = np.arange(canvas.num_final, canvas.window_start + 1)
+        read = np.concatenate((checked - 1 - start, read))
+        predicts = np.concatenate((checked, predicts))
+        causal = np.concatenate((np.ones(checked.shape, np.bool_), causal))
+    if read.size and read.min() < 0:
+        raise ValueError("a row to be read is not fed again; the cache stored too much")
+    return read, predicts, causal
+
+
+class Slots:
+    """Where the rows of one plan live in the cache, and what each may see; computed once for all layers."""
+
+    def __init__(self, plan: Plan) -> None:
+        positions = torch.from_numpy(plan.positions_T)
+        self.chunk_T, self.offset_T = positions // CHUNK, positions % CHUNK
+        self.num_chunks = -(-int(plan.visible_T.max(initial=1)) // CHUNK)
+        visible = functional.pad(torch.from_numpy(plan.visible_T), (0, -len(plan.visible_T) % ROW_TILE), value=1)
+        hidden = torch.arange(self.num_chunks * CHUNK)[None] >= visible[:, None]
+        self.hidden_tiles = hidden.split(ROW_TILE)

@@ -1,0 +1,1 @@
+"""Ground floor: errors, requests, canvas. Imports nothing but numpy."""

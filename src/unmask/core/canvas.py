@@ -1,0 +1,105 @@
+"""The canvas (what a sequence looks like now) and the delta (what one denoising step changes)."""
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+# Shape legend: L canvas length, W number of writes.
+IntArray = NDArray[np.int64]
+BoolArray = NDArray[np.bool_]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Delta:
+    """The outcome of one denoising step: unmask, edit, remask and opening the next window are all writes.
+
+    Attributes:
+        positions_W: absolute positions written, int64, distinct. Those at or after the canvas's end extend it and
+            must follow one another without a gap.
+        ids_W: token ids written there, int64.
+        open_W: whether the written position stays undecided (masked, or a draft still to be verified).
+        num_final: length of the canvas prefix that is final for ever after this step; never decreases.
+            Streams and caches read this and nothing else.
+        window_start: first position of the active window after this step.
+    """
+
+    positions_W: IntArray
+    ids_W: IntArray
+    open_W: BoolArray
+    num_final: int
+    window_start: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Canvas:
+    """One sequence between two forwards. Immutable: `apply` returns the next one.
+
+        | prompt | final answer | drafts to verify | window: masked and decided positions |
+                 ^prompt_length ^num_final         ^window_start                         ^length
+
+    In diffusion mode there are no drafts; the window then starts at or before `num_final` (it may begin with frozen
+    prompt positions). In AR mode there are neither drafts nor a window. Undecided positions are those with `open_L`
+    set, NEVER those whose id happens to be the mask token: a prompt may hold the mask token.
+
+    Attributes:
+        ids_L: token ids, int64. An open position holds the mask id or a draft.
+        open_L: positions still undecided.
+        prompt_length: number of frozen leading positions.
+        num_final: leading positions that are final for ever; >= prompt_length.
+        window_start: first position of the active window.
+        limit: position at which the answer must end (prompt_length + max_tokens); the window may reach past it.
+        block: 0-based number of the active window (part of the random stream's key).
+        step: 0-based number of denoising steps taken in the active window.
+    """
+
+    ids_L: IntArray
+    open_L: BoolArray
+    prompt_length: int
+    num_final: int
+    window_start: int
+    limit: int
+    block: int = 0
+    step: int = 0
+
+    @property
+    def length(self) -> int:
+        """Number of positions on the canvas."""
+        return int(self.ids_L.shape[0])
+
+    @property
+    def answer_L(self) -> IntArray:
+        """The final answer ids so far."""
+        return self.ids_L[self.prompt_length : self.num_final]
+
+    def apply(self, delta: Delta) -> "Canvas":
+        """Returns the canvas after `delta`.
+
+        Raises:
+            ValueError: a write hits a final position or leaves a gap, or the final prefix would shrink or be open.
+        """
+        if delta.positions_W.size and int(delta.positions_W.min()) < self.num_final:
+            raise ValueError(f"write at {int(delta.positions_W.min())} before the final prefix {self.num_final}")
+        length = max(self.length, int(delta.positions_W.max(initial=-1)) + 1)
+        if np.unique(delta.positions_W).size != delta.positions_W.size:
+            raise ValueError("a position is written twice")
+        if (delta.positions_W >= self.length).sum() != length - self.length:
+            raise ValueError("the writes leave a gap after the canvas's end")
+        ids_L, open_L = np.zeros(length, np.int64), np.zeros(length, np.bool_)
+        ids_L[: self.length], open_L[: self.length] = self.ids_L, self.open_L
+        ids_L[delta.positions_W] = delta.ids_W
+        open_L[delta.positions_W] = delta.open_W
+        if not self.num_final <= delta.num_final <= length:
+            raise ValueError(f"final prefix {delta.num_final} outside [{self.num_final}, {length}]")
+        if open_L[: delta.num_final].any():
+            raise ValueError("an open position lies inside the final prefix")
+        moved = delta.window_start != self.window_start
+        return replace(
+            self,
+            ids_L=ids_L,
+            open_L=open_L,
+            num_final=delta.num_final,
+            window_start=delta.window_start,
+            block=self.block + moved,
+            step=0 if moved else self.step + 1,
+        )

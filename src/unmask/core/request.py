@@ -1,0 +1,151 @@
+"""What callers hand to an engine and what they get back. Token ids only: text lives in `unmask.text`."""
+
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Protocol
+
+from unmask.core.errors import RequestError
+
+
+class Mode(StrEnum):
+    """How one request is decoded; a field of the request, so modes share one engine and one batch.
+
+    DIFFUSION: a block of masks is denoised in parallel, tokens are committed by confidence.
+    VERIFIED: the block is drafted in parallel and checked causally by the forward that commits it;
+        at temperature 0 the ids equal AR's.
+    AR: one token per forward, left to right.
+    """
+
+    DIFFUSION = "diffusion"
+    VERIFIED = "verified"
+    AR = "ar"
+
+
+class FinishReason(StrEnum):
+    """Why a sequence ended."""
+
+    STOP = "stop"  # an end-of-sequence token became final
+    LENGTH = "length"  # max_tokens reached
+    ABORT = "abort"  # aborted by the caller or by its deadline
+
+
+@dataclass(frozen=True, kw_only=True)
+class SamplingParams:
+    """Settings of one request; what is None is filled from the model's defaults at admission.
+
+    Attributes:
+        max_tokens: most answer tokens, >= 1.
+        temperature: 0 is greedy; up to 2.
+        top_p: nucleus mass in (0, 1].
+        top_k: 0 switches it off.
+        seed: key of the request's random stream; same seed, same bytes.
+        mode: see `Mode`.
+        threshold: confidence in (0, 1] above which diffusion mode commits a position.
+        block_size: positions denoised together; 1..256.
+        num_steps: diffusion mode only: commit at least ceil(block_size / num_steps) positions a forward
+            (fixed quota) instead of by threshold.
+    """
+
+    max_tokens: int = 256
+    temperature: float = 0.0
+    top_p: float = 1.0
+    top_k: int = 0
+    seed: int = 0
+    mode: Mode | None = None
+    threshold: float | None = None
+    block_size: int | None = None
+    num_steps: int | None = None
+
+    def __post_init__(self) -> None:
+        _check_range("max_tokens", self.max_tokens, 1, None)
+        _check_range("temperature", self.temperature, 0.0, 2.0)
+        _check_range("top_k", self.top_k, 0, None)
+        if not 0.0 < self.top_p <= 1.0:
+            raise RequestError(f"top_p must be in (0, 1], got {self.top_p}", param="top_p")
+        if self.threshold is not None and not 0.0 < self.threshold <= 1.0:
+            raise RequestError(f"threshold must be in (0, 1], got {self.threshold}", param="diffusion.threshold")
+        if self.block_size is not None:
+            _check_range("diffusion.block_size", self.block_size, 1, 256)
+        if self.num_steps is not None:
+            _check_range("diffusion.num_steps", self.num_steps, 1, 256)
+
+
+def _check_range(name: str, value: float, low: float, high: float | None) -> None:
+    """Raises RequestError unless low <= value (<= high)."""
+    if value < low or (high is not None and value > high) or value != value:
+        limit = f"at least {low}" if high is None else f"between {low} and {high}"
+        raise RequestError(f"{name} must be {limit}, got {value}", param=name)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Request:
+    """One sequence to generate (a choice of an API request is one Request).
+
+    Attributes:
+        id: unique among live requests.
+        prompt_ids: token ids, not empty.
+        params: sampling settings.
+        choice: index of the choice; part of the random stream's key, so choices of one seed differ.
+        timeout_s: seconds after admission at which the engine gives up with finish reason "abort"; None never.
+        drafts: whether chunks should also carry replaceable draft ids (live displays); off by default.
+    """
+
+    id: str
+    prompt_ids: tuple[int, ...]
+    params: SamplingParams
+    choice: int = 0
+    timeout_s: float | None = None
+    drafts: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class Chunk:
+    """News about one sequence after a forward that changed it.
+
+    Attributes:
+        token_ids: newly final answer ids, append-only. The end-of-sequence id is never included.
+        draft_ids: everything after the final ids as it looks now; replaces the last draft; masks are -1.
+        num_forwards: model forwards this sequence took part in so far (prefill included).
+        num_prefix_cached: prompt tokens whose keys and values came from the prefix cache.
+        finish_reason: set on the last chunk only.
+    """
+
+    token_ids: tuple[int, ...] = ()
+    draft_ids: tuple[int, ...] = ()
+    num_forwards: int = 0
+    num_prefix_cached: int = 0
+    finish_reason: FinishReason | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class BackendStats:
+    """A snapshot for health checks and metrics."""
+
+    num_running: int
+    num_waiting: int
+    num_forwards: int  # model forwards since start (a batch of sequences is one forward)
+    num_sequence_forwards: int  # sum over sequences of the forwards they took part in
+    num_tokens: int  # final answer tokens emitted since start
+
+
+class Backend(Protocol):
+    """Anything that turns requests into chunks: our engine in process, or a client of a remote one."""
+
+    def generate(self, request: Request) -> AsyncIterator[Chunk]:
+        """Streams chunks; the last one carries a finish reason. Closing the iterator early aborts the request.
+
+        Raises:
+            RequestError: the request can never be honoured (too long, bad setting).
+            CapacityError: the queue is full or the engine is stopping.
+            EngineError: the engine failed while the request ran.
+        """
+        ...
+
+    async def abort(self, request_id: str) -> None:
+        """Frees the request's slot before the next forward; unknown ids are ignored."""
+        ...
+
+    def stats(self) -> BackendStats:
+        """Returns counters; cheap, thread-safe."""
+        ...

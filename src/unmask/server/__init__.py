@@ -1,0 +1,1 @@
+"""OpenAI-compatible HTTP in front of a `core.request.Backend`; never sees the engine or a model."""

@@ -1,0 +1,226 @@
+"""Request body -> sequences to generate. Pure: everything that can be refused is refused here, before any work."""
+
+import hashlib
+from dataclasses import dataclass, replace
+from typing import Any, Protocol
+
+from unmask.core.errors import RequestError
+from unmask.core.request import Mode, Request, SamplingParams
+from unmask.server.body import parse_object
+from unmask.server.errors import ApiError
+from unmask.server.settings import ServerSettings
+from unmask.server.wire import AssistantMessage, ChatRequest, DiffusionOptions, Message, ToolMessage, parse_chat
+from unmask.text.chat import ChatTemplate
+
+
+class TextTokenizer(Protocol):
+    """The part of a tokenizer that the server needs."""
+
+    def encode(self, text: str, /) -> list[int]:
+        """Returns token ids; special tokens written in the text are parsed."""
+        ...
+
+    def token_bytes(self, token_id: int, /) -> bytes:
+        """Returns the raw bytes of one token; empty for special tokens."""
+        ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class ServedModel:
+    """What turns messages into ids and ids into text."""
+
+    tokenizer: TextTokenizer
+    template: ChatTemplate
+    settings: ServerSettings
+
+
+@dataclass(frozen=True, kw_only=True)
+class PreparedChat:
+    """A request that can be honoured.
+
+    Attributes:
+        id: the answer's id.
+        requests: one sequence per choice, all with the same prompt.
+        stops: stop strings.
+        parse_tools: whether tool calls are looked for in the answer.
+        single_call: whether the answer ends after its first call.
+        stream: whether to answer in chunks.
+        include_usage: whether the chunks end with token counts.
+    """
+
+    id: str
+    requests: tuple[Request, ...]
+    stops: tuple[str, ...]
+    parse_tools: bool
+    single_call: bool
+    stream: bool
+    include_usage: bool
+
+    @property
+    def prompt_length(self) -> int:
+        """Tokens of the prompt."""
+        return len(self.requests[0].prompt_ids)
+
+
+def prepare(raw: bytes, served: ServedModel, chat_id: str) -> PreparedChat:
+    """Parses, checks, renders and tokenises one chat request. Takes time in proportion to the body; no I/O.
+
+    Raises:
+        RequestError: names the field that is wrong or not supported.
+        ApiError: 404 for another model.
+    """
+    chat = parse_chat(parse_object(raw))
+    settings = served.settings
+    check_model(chat.model, settings)
+    use_tools = bool(chat.tools) and chat.tool_choice != "none"
+    num_choices = chat.n or 1
+    if num_choices > settings.max_choices:
+        raise RequestError(
+            f"n: at most {settings.max_choices} choices, got {num_choices}", param="n", code="invalid_value"
+        )
+    if chat.stream_options is not None and not chat.stream:
+        raise RequestError(
+            "stream_options: only allowed with 'stream': true", param="stream_options", code="invalid_value"
+        )
+    # The settings come first: they are refused without paying for the prompt. Only max_tokens waits for its length.
+    params = _sampling_params(chat, settings, seed=_seed(chat, chat_id))
+    prompt = served.template.render(_history(chat.messages), _tools(chat) if use_tools else None)
+    prompt_ids = tuple(served.tokenizer.encode(prompt))
+    params = _fitted(params, chat, len(prompt_ids), settings)
+    requests = tuple(
+        Request(
+            id=f"{chat_id}-{choice}",
+            prompt_ids=prompt_ids,
+            params=params,
+            choice=choice,
+            timeout_s=settings.request_timeout_s,
+        )
+        for choice in range(num_choices)
+    )
+    return PreparedChat(
+        id=chat_id,
+        requests=requests,
+        stops=tuple(chat.stop or ()),
+        parse_tools=use_tools,
+        single_call=chat.parallel_tool_calls is False,
+        stream=bool(chat.stream),
+        include_usage=bool(chat.stream_options and chat.stream_options.include_usage),
+    )
+
+
+def check_model(model_id: str, settings: ServerSettings) -> None:
+    """Raises ApiError unless it is the served model."""
+    if model_id != settings.model_id:
+        message = f"the model '{model_id}' is not served here; this server has '{settings.model_id}'"
+        raise ApiError(404, message, param="model", code="model_not_found")
+
+
+def _history(messages: list[Message]) -> list[dict[str, Any]]:
+    """Messages as the template wants them: content is always text, calls are in OpenAI form."""
+    history: list[dict[str, Any]] = []
+    for index, message in enumerate(messages):
+        role = "system" if message.role == "developer" else message.role
+        entry: dict[str, Any] = {"role": role, "content": message.content or ""}
+        if message.name is not None:
+            entry["name"] = message.name
+        if isinstance(message, ToolMessage):
+            entry["tool_call_id"] = message.tool_call_id
+        if isinstance(message, AssistantMessage):
+            if message.content is None and not message.tool_calls:
+                param = f"messages[{index}].content"
+                reason = "an assistant message needs content or tool_calls"
+                raise RequestError(f"{param}: {reason}", param=param, code="invalid_value")
+            if message.tool_calls:
+                entry["tool_calls"] = [call.model_dump(exclude={"index"}) for call in message.tool_calls]
+        history.append(entry)
+    return history
+
+
+def _tools(chat: ChatRequest) -> list[dict[str, Any]]:
+    """Tools in one order of fields, so that the prompt does not depend on the client's habits."""
+    tools = [tool.model_dump(exclude_none=True, exclude={"function": {"strict"}}) for tool in chat.tools or []]
+    names = [tool["function"]["name"] for tool in tools]
+    for index, name in enumerate(names):
+        if name in names[:index]:
+            param = f"tools[{index}].function.name"
+            raise RequestError(f"{param}: '{name}' is offered twice", param=param, code="invalid_value")
+    return tools
+
+
+def _seed(chat: ChatRequest, chat_id: str) -> int:
+    """A number in [0, 2^63); without a seed in the request it follows from the answer's id, so it can be replayed."""
+    if chat.seed is not None:
+        return chat.seed % 2**63
+    return int.from_bytes(hashlib.blake2b(chat_id.encode(), digest_size=8).digest(), "big") >> 1
+
+
+def _sampling_params(chat: ChatRequest, settings: ServerSettings, *, seed: int) -> SamplingParams:
+    """Settings with the server's defaults filled in; SamplingParams checks the ranges."""
+    options = chat.diffusion or DiffusionOptions()
+    mode = options.named_mode or settings.default_mode
+    _check_options(options, mode)
+    threshold, block_size = options.threshold, options.block_size
+    if mode is not Mode.AR:
+        block_size = settings.default_block_size if block_size is None else block_size
+        if threshold is None and options.num_steps is None:
+            threshold = settings.default_threshold
+    return SamplingParams(
+        max_tokens=_asked_tokens(chat) or settings.max_tokens_default,
+        temperature=settings.default_temperature if chat.temperature is None else chat.temperature,
+        top_p=1.0 if chat.top_p is None else chat.top_p,
+        top_k=chat.top_k or 0,
+        seed=seed,
+        mode=mode,
+        threshold=threshold,
+        block_size=block_size,
+        num_steps=options.num_steps,
+    )
+
+
+def _check_options(options: DiffusionOptions, mode: Mode) -> None:
+    """Refuses options that the mode would have to ignore."""
+    given = options.model_dump(exclude_none=True, exclude={"mode"})
+    if mode is Mode.AR:
+        idle = set(given)
+    elif mode is Mode.VERIFIED:
+        idle = set(given) & {"num_steps"}
+    else:
+        idle = {"threshold"} if {"threshold", "num_steps"} <= set(given) else set[str]()
+    if idle:
+        param = f"diffusion.{min(idle)}"
+        why = "together with num_steps" if mode is Mode.DIFFUSION else f"in mode '{mode}'"
+        raise RequestError(f"{param}: has no meaning {why}; leave it out", param=param, code="invalid_value")
+
+
+def _asked_tokens(chat: ChatRequest) -> int | None:
+    """The answer length asked for, under either of its names."""
+    old, new = chat.max_tokens, chat.max_completion_tokens
+    if old is not None and new is not None and old != new:
+        reason = "differs from max_completion_tokens; send one of them"
+        raise RequestError(f"max_tokens: {reason}", param="max_tokens", code="invalid_value")
+    return old if new is None else new
+
+
+def _fitted(params: SamplingParams, chat: ChatRequest, prompt_length: int, settings: ServerSettings) -> SamplingParams:
+    """Checks the context length; a default answer length shrinks to fit, one that was asked for does not."""
+    room = settings.context_length - prompt_length
+    if prompt_length == 0:
+        raise RequestError("messages: the prompt is empty", param="messages", code="invalid_value")
+    if room < 1:
+        raise RequestError(
+            f"the prompt has {prompt_length} tokens and the context holds {settings.context_length}, answer included; "
+            "shorten the messages or the tools",
+            param="messages",
+            code="context_length_exceeded",
+        )
+    if params.max_tokens <= room:
+        return params
+    if _asked_tokens(chat) is None:
+        return replace(params, max_tokens=room)
+    param = "max_tokens" if chat.max_completion_tokens is None else "max_completion_tokens"
+    raise RequestError(
+        f"{param}: {params.max_tokens} is too much; the context holds {settings.context_length} tokens and the prompt "
+        f"has {prompt_length}, which leaves {room}",
+        param=param,
+        code="context_length_exceeded",
+    )

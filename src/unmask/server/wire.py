@@ -1,0 +1,267 @@
+"""The chat completions request as it comes over the wire.
+
+Strict: wrong types are refused, not converted, and an unknown field is an error that names it. `null` means absent.
+Fields that OpenAI knows and this server cannot honour stand in one table with the values that ask for nothing.
+"""
+
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal, cast
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+from pydantic_core import PydanticCustomError
+
+from unmask.core.errors import RequestError
+from unmask.core.request import Mode
+from unmask.server.errors import unsupported
+
+MAX_STOPS = 4
+MAX_STOP_CHARS = 256  # bounds the search that runs at every token
+MAX_TOOLS = 128
+
+# Field -> (values that ask for nothing, what to do instead).
+_UNSUPPORTED: Mapping[str, tuple[tuple[object, ...], str]] = {
+    "audio": ((), "this server writes text only"),
+    "frequency_penalty": ((0,), "leave it out"),
+    "function_call": (("auto", "none"), "use 'tool_choice'"),
+    "functions": (([],), "use 'tools'"),
+    "logit_bias": (({},), "leave it out"),
+    "logprobs": ((False,), "leave it out"),
+    "modalities": ((["text"],), "this server writes text only"),
+    "moderation": ((), "leave it out"),
+    "prediction": ((), "leave it out"),
+    "presence_penalty": ((0,), "leave it out"),
+    "prompt_cache_options": ((), "prefixes are cached without asking"),
+    "prompt_cache_retention": ((), "prefixes are cached without asking"),
+    "reasoning_effort": (("none",), "the served model has no reasoning channel"),
+    "response_format": (
+        ({"type": "text"},),
+        "only {'type': 'text'} is honoured; ask for JSON in the prompt or use 'tools'",
+    ),
+    "service_tier": (("auto", "default"), "there is one tier"),
+    "store": ((False,), "nothing is stored"),
+    "top_logprobs": ((0,), "leave it out"),
+    "verbosity": (("medium",), "ask for it in the prompt"),
+    "web_search_options": ((), "offer a search tool in 'tools'"),
+}
+
+
+def _join_parts(value: object) -> object:
+    """Content parts -> one text, a line break between parts; anything but text parts is refused."""
+    if not isinstance(value, list):
+        return value
+    texts: list[str] = []
+    for part in cast("list[object]", value):
+        fields = cast("dict[str, object]", part) if isinstance(part, dict) else {}
+        text = fields.get("text")
+        kind = fields.get("type")
+        if isinstance(kind, str) and kind != "text":
+            raise PydanticCustomError(
+                "unsupported_parameter",
+                "content parts of type '{kind}' are not supported; send {'type': 'text', 'text': ...}",
+                {"kind": kind},
+            )
+        if kind != "text" or not isinstance(text, str) or len(fields) > 2:
+            raise PydanticCustomError("invalid_value", "each content part must be {'type': 'text', 'text': ...}")
+        texts.append(text)
+    if not texts:
+        raise PydanticCustomError("invalid_value", "must not be an empty array")
+    return "\n".join(texts)
+
+
+def _as_stops(value: object) -> object:
+    return [value] if isinstance(value, str) else value
+
+
+def _known_tool_choice(value: object) -> object:
+    if value == "required" or isinstance(value, dict):
+        raise PydanticCustomError(
+            "unsupported_parameter", "only 'auto' and 'none' are honoured; a call cannot be forced yet"
+        )
+    return value
+
+
+def _no_strict_tool(value: object) -> object:
+    if value is True:
+        raise PydanticCustomError(
+            "unsupported_parameter", "strict schemas cannot be guaranteed yet; send false or leave it out"
+        )
+    return value
+
+
+def _absent(value: object) -> object:
+    """For fields that clients replay from our answers, where they are always empty."""
+    if value is not None and value != []:
+        raise PydanticCustomError("unsupported_parameter", "is not supported; leave it out")
+    return None
+
+
+_Content = Annotated[str, BeforeValidator(_join_parts)]
+_Absent = Annotated[None, BeforeValidator(_absent)]
+_Stop = Annotated[str, Field(min_length=1, max_length=MAX_STOP_CHARS)]
+_ToolName = Annotated[str, Field(pattern=r"^[a-zA-Z0-9_.-]{1,64}$")]
+
+
+class _Wire(BaseModel):
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, allow_inf_nan=False)
+
+
+class SystemMessage(_Wire):
+    """Instructions; `developer` is the same under its newer name."""
+
+    role: Literal["system", "developer"]
+    content: _Content
+    name: str | None = None
+
+
+class UserMessage(_Wire):
+    """What the user says."""
+
+    role: Literal["user"]
+    content: _Content
+    name: str | None = None
+
+
+class CalledFunction(_Wire):
+    """Name and arguments (a JSON text) of a call in the history."""
+
+    name: Annotated[str, Field(min_length=1)]
+    arguments: str
+
+
+class HistoryToolCall(_Wire):
+    """A call the assistant made earlier."""
+
+    id: str
+    type: Literal["function"] = "function"
+    function: CalledFunction
+    index: int | None = None  # clients that replay streamed deltas leave it in
+
+
+class AssistantMessage(_Wire):
+    """What the model said earlier. Reasoning text is taken and left out of the prompt."""
+
+    role: Literal["assistant"]
+    content: Annotated[str | None, BeforeValidator(_join_parts)] = None
+    tool_calls: list[HistoryToolCall] | None = None
+    name: str | None = None
+    refusal: str | None = None
+    reasoning_content: str | None = None
+    annotations: _Absent = None
+    audio: _Absent = None
+    function_call: _Absent = None
+
+
+class ToolMessage(_Wire):
+    """The result of a call."""
+
+    role: Literal["tool"]
+    content: _Content
+    tool_call_id: str
+    name: str | None = None
+
+
+Message = Annotated[SystemMessage | UserMessage | AssistantMessage | ToolMessage, Field(discriminator="role")]
+
+
+class FunctionSpec(_Wire):
+    """A function the model may call; the order of fields is the order in the prompt."""
+
+    name: _ToolName
+    description: str | None = None
+    parameters: dict[str, Any] | None = None
+    strict: Annotated[bool | None, BeforeValidator(_no_strict_tool)] = None
+
+
+class Tool(_Wire):
+    """A tool; only functions exist."""
+
+    type: Literal["function"]
+    function: FunctionSpec
+
+
+class StreamOptions(_Wire):
+    """`include_obfuscation` pads chunks against traffic analysis; only false is honoured."""
+
+    include_usage: bool | None = None
+    include_obfuscation: Literal[False] | None = None
+
+
+class DiffusionOptions(_Wire):
+    """unmask's extension: how this request is denoised. See `core.request.SamplingParams`."""
+
+    mode: Literal["diffusion", "verified", "ar"] | None = None
+    threshold: float | None = None
+    block_size: int | None = None
+    num_steps: int | None = None
+
+    @property
+    def named_mode(self) -> Mode | None:
+        """The mode asked for, if any."""
+        return None if self.mode is None else Mode(self.mode)
+
+
+class ChatRequest(_Wire):
+    """Body of POST /v1/chat/completions.
+
+    `user`, `safety_identifier`, `metadata` and `prompt_cache_key` are taken and have no effect on the answer, which is
+    also all they promise.
+    """
+
+    model: str
+    messages: Annotated[list[Message], Field(min_length=1)]
+    tools: Annotated[list[Tool], Field(max_length=MAX_TOOLS)] | None = None
+    tool_choice: Annotated[Literal["auto", "none"] | None, BeforeValidator(_known_tool_choice)] = None
+    parallel_tool_calls: bool | None = None
+    stop: Annotated[Annotated[list[_Stop], Field(max_length=MAX_STOPS)] | None, BeforeValidator(_as_stops)] = None
+    max_tokens: Annotated[int, Field(ge=1)] | None = None
+    max_completion_tokens: Annotated[int, Field(ge=1)] | None = None
+    temperature: float | None = None
+    top_p: float | None = None
+    top_k: int | None = None
+    seed: Annotated[int, Field(ge=-(2**63), lt=2**63)] | None = None
+    n: Annotated[int, Field(ge=1)] | None = None
+    stream: bool | None = None
+    stream_options: StreamOptions | None = None
+    diffusion: DiffusionOptions | None = None
+    user: str | None = None
+    safety_identifier: str | None = None
+    metadata: dict[str, str] | None = None
+    prompt_cache_key: str | None = None
+
+
+def parse_chat(body: Mapping[str, object]) -> ChatRequest:
+    """Checks a JSON object and gives it types.
+
+    Raises:
+        RequestError: names the first field that is wrong, unknown or not supported.
+    """
+    for name, (harmless, advice) in _UNSUPPORTED.items():
+        value = body.get(name)
+        if value is not None and value not in harmless:
+            raise unsupported(name, f"'{name}' is not supported by this server; {advice}")
+    rest = {name: value for name, value in body.items() if name not in _UNSUPPORTED}
+    try:
+        return ChatRequest.model_validate(rest)
+    except ValidationError as error:
+        raise _named(error) from error
+
+
+def _named(error: ValidationError) -> RequestError:
+    """Turns pydantic's first complaint into one line that names the field in OpenAI's spelling."""
+    first = error.errors(include_url=False, include_input=False)[0]
+    kind, where = first["type"], list(first["loc"])
+    if where[:1] == ["messages"] and len(where) > 2:
+        del where[2]  # the union's tag, which is the message's role
+    if kind.startswith("union_tag"):
+        where.append("role")
+    param = "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in where).removeprefix(".")
+    if kind == "extra_forbidden":
+        return RequestError(f"unknown parameter: '{param}'", param=param, code="unknown_parameter")
+    if kind in ("missing", "union_tag_not_found"):
+        return RequestError(f"missing required parameter: '{param}'", param=param, code="missing_required_parameter")
+    if kind == "union_tag_invalid":
+        context: Mapping[str, object] = first.get("ctx", {})
+        reason = f"unknown role '{context.get('tag')}' (known: system, developer, user, assistant, tool)"
+        return RequestError(f"{param}: {reason}", param=param, code="invalid_value")
+    code = "unsupported_parameter" if kind == "unsupported_parameter" else "invalid_value"
+    return RequestError(f"{param}: {first['msg']}", param=param, code=code)
