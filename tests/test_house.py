@@ -7,10 +7,9 @@ import subprocess
 import sys
 import tomllib
 from collections.abc import Iterator
+from functools import cache
 from itertools import pairwise
 from pathlib import Path
-
-import pytest
 
 import unmask
 
@@ -26,6 +25,7 @@ VAGUE_NAMES = {"util", "utils", "common", "helper", "helpers", "misc"}
 BROAD_EXCEPTS = {"engine": "the engine loop", "train": "the rollout boundary", "cli": "the CLI's top"}
 UNSAFE_MODULES = {"pickle", "cPickle", "_pickle", "cloudpickle", "dill", "marshal", "shelve", "joblib"}
 UNSAFE_CALLS = {"eval", "exec", "__import__", "torch.load", "os.system", "os.popen", "yaml.load", "yaml.unsafe_load"}
+UNSAFE_SWITCHES = {"allow_pickle", "trust_remote_code", "shell"}
 ENVIRONMENT = {"environ", "environb", "getenv", "getenvb", "putenv", "unsetenv"}
 
 
@@ -33,13 +33,19 @@ def label(path: Path) -> str:
     return str(path.relative_to(SRC))
 
 
-@pytest.fixture(params=MODULES, ids=label)
-def module(request: pytest.FixtureRequest) -> Path:
-    return request.param
+def floor_of(path: Path) -> str:
+    return path.relative_to(SRC).parts[0]
 
 
+@cache
 def parse(path: Path) -> ast.Module:
     return ast.parse(path.read_text(), filename=str(path))
+
+
+def every_node() -> Iterator[tuple[Path, ast.AST]]:
+    for path in MODULES:
+        for node in ast.walk(parse(path)):
+            yield path, node
 
 
 def dotted(node: ast.AST | None) -> str:
@@ -52,9 +58,8 @@ def dotted(node: ast.AST | None) -> str:
 
 def may_be_long(path: Path) -> bool:
     """Whether a comment above the first statement says `house: long because <reason>`."""
-    statements = parse(path).body
-    if statements and ast.get_docstring(parse(path)) is not None:
-        statements = statements[1:]
+    tree = parse(path)
+    statements = tree.body[1:] if ast.get_docstring(tree) is not None else tree.body
     head = path.read_text().splitlines()[: statements[0].lineno - 1 if statements else None]
     return any(re.match(r"#\s*house: long because \S+ \S+", line) for line in head)
 
@@ -62,93 +67,113 @@ def may_be_long(path: Path) -> bool:
 # --- sizes and names ---------------------------------------------------------------------------------------------
 
 
-def test_files_are_short(module: Path) -> None:
-    num_lines = len(module.read_text().splitlines())
-    assert num_lines <= MAX_FILE_LINES or may_be_long(module), (
-        f"{num_lines} lines (limit {MAX_FILE_LINES}): split it, or say `# house: long because ...` at its head"
+def test_files_are_short() -> None:
+    lengths = {label(path): len(path.read_text().splitlines()) for path in MODULES if not may_be_long(path)}
+    too_long = {name: num_lines for name, num_lines in lengths.items() if num_lines > MAX_FILE_LINES}
+    assert not too_long, f"over {MAX_FILE_LINES} lines: split, or say `# house: long because ...` at the head"
+
+
+def num_code_lines(function: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
+    """The docstring does not count: contracts may be as long as they need to be."""
+    first = function.body[0]
+    has_docstring = ast.get_docstring(function, clean=False) is not None
+    num_docstring_lines = (first.end_lineno or 0) - first.lineno + 1 if has_docstring else 0
+    return (function.end_lineno or 0) - function.lineno + 1 - num_docstring_lines
+
+
+def test_functions_are_short() -> None:
+    too_long = {
+        f"{label(path)}:{node.name}": num_code_lines(node)
+        for path, node in every_node()
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+        and num_code_lines(node) > MAX_FUNCTION_LINES
+        and not may_be_long(path)
+    }
+    assert not too_long, (
+        f"over {MAX_FUNCTION_LINES} lines: split, or say `# house: long because ...` at the file's head"
     )
 
 
-def test_functions_are_short(module: Path) -> None:
-    """The docstring does not count: contracts may be as long as they need to be."""
-    too_long = {}
-    for node in ast.walk(parse(module)):
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-            first = node.body[0]
-            has_docstring = ast.get_docstring(node, clean=False) is not None
-            docstring_lines = (first.end_lineno or 0) - first.lineno + 1 if has_docstring else 0
-            num_lines = (node.end_lineno or 0) - node.lineno + 1 - docstring_lines
-            if num_lines > MAX_FUNCTION_LINES:
-                too_long[node.name] = num_lines
-    assert not too_long or may_be_long(module), f"longer than {MAX_FUNCTION_LINES} lines: {too_long}"
-
-
-def test_names_say_something(module: Path) -> None:
-    parts = {part.strip("_") for part in module.relative_to(SRC).with_suffix("").parts}
-    assert not parts & VAGUE_NAMES, "name the module after what it does"
+def test_names_say_something() -> None:
+    vague = [
+        label(path)
+        for path in MODULES
+        if {part.strip("_") for part in path.relative_to(SRC).with_suffix("").parts} & VAGUE_NAMES
+    ]
+    assert not vague, "name the module after what it does"
 
 
 # --- what code may not do ----------------------------------------------------------------------------------------
 
 
-def test_nothing_is_left_undone(module: Path) -> None:
+def test_nothing_is_left_undone() -> None:
     marks = [
-        f"{number}: {line.strip()}"
-        for number, line in enumerate(module.read_text().splitlines(), 1)
+        f"{label(path)}:{number}: {line.strip()}"
+        for path in MODULES
+        for number, line in enumerate(path.read_text().splitlines(), 1)
         if re.search(r"\b(TODO|FIXME|XXX)\b|NotImplementedError", line)
     ]
     assert not marks
 
 
-def broad_handlers(tree: ast.Module) -> Iterator[int]:
-    for node in ast.walk(tree):
-        if isinstance(node, ast.ExceptHandler):
-            caught = node.type.elts if isinstance(node.type, ast.Tuple) else [node.type]
-            if any(kind is None or dotted(kind).split(".")[-1] in {"Exception", "BaseException"} for kind in caught):
-                yield node.lineno
-        if isinstance(node, ast.Call) and dotted(node.func).split(".")[-1] == "suppress":
-            if any(dotted(kind) in {"Exception", "BaseException"} for kind in node.args):
-                yield node.lineno
+def is_broad_handler(node: ast.AST) -> bool:
+    if isinstance(node, ast.ExceptHandler):
+        caught = node.type.elts if isinstance(node.type, ast.Tuple) else [node.type]
+        return any(kind is None or dotted(kind).split(".")[-1] in {"Exception", "BaseException"} for kind in caught)
+    if isinstance(node, ast.Call) and dotted(node.func).split(".")[-1] == "suppress":
+        return any(dotted(kind) in {"Exception", "BaseException"} for kind in node.args)
+    return False
 
 
 def test_broad_excepts_only_in_the_three_named_places() -> None:
     found: dict[str, list[str]] = {}
-    for path in MODULES:
-        floor = path.relative_to(SRC).parts[0]
-        for line in broad_handlers(parse(path)):
-            found.setdefault(floor, []).append(f"{label(path)}:{line}")
+    for path, node in every_node():
+        if is_broad_handler(node):
+            found.setdefault(floor_of(path), []).append(f"{label(path)}:{getattr(node, 'lineno', 0)}")
     elsewhere = {floor: places for floor, places in found.items() if floor not in BROAD_EXCEPTS}
     assert not elsewhere, f"allowed only in {BROAD_EXCEPTS}"
     assert not {floor: places for floor, places in found.items() if len(places) > 1}, "one such place a floor"
 
 
-def test_nothing_runs_code_from_data(module: Path) -> None:
-    bad = []
-    for node in ast.walk(parse(module)):
-        if isinstance(node, ast.Import):
-            bad += [name.name for name in node.names if name.name.split(".")[0] in UNSAFE_MODULES]
-        elif isinstance(node, ast.ImportFrom):
-            bad += [f"{node.module}.{name.name}" for name in node.names if f"{node.module}.{name.name}" in UNSAFE_CALLS]
-            bad += [node.module] if (node.module or "").split(".")[0] in UNSAFE_MODULES else []
-        elif isinstance(node, ast.Call):
-            bad += [name for name in [dotted(node.func)] if name in UNSAFE_CALLS]
-            bad += [
-                f"{word.arg}=True"
-                for word in node.keywords
-                if word.arg in {"allow_pickle", "trust_remote_code", "shell"}
-                and not (isinstance(word.value, ast.Constant) and word.value.value is False)
-            ]
+def unsafe_names(node: ast.AST) -> set[str]:
+    """What in this node could run code that came as data."""
+    names: set[str] = set()
+    if isinstance(node, ast.Import):
+        names = {name.name for name in node.names if name.name.split(".")[0] in UNSAFE_MODULES}
+    elif isinstance(node, ast.ImportFrom):
+        names = {f"{node.module}.{name.name}" for name in node.names}
+        if (node.module or "").split(".")[0] not in UNSAFE_MODULES:
+            names &= UNSAFE_CALLS
+    elif isinstance(node, ast.Call):
+        switched_on = {
+            f"{word.arg}=True"
+            for word in node.keywords
+            if word.arg in UNSAFE_SWITCHES and not (isinstance(word.value, ast.Constant) and word.value.value is False)
+        }
+        names = ({dotted(node.func)} & UNSAFE_CALLS) | switched_on
+    return names
+
+
+def test_nothing_runs_code_from_data() -> None:
+    bad = {
+        f"{label(path)}:{getattr(node, 'lineno', 0)}": names
+        for path, node in every_node()
+        if (names := unsafe_names(node))
+    }
     assert not bad
 
 
-def test_environment_is_read_in_cli_only(module: Path) -> None:
-    if module.relative_to(SRC).parts[0] == "cli":
-        return
+def reads_environment(node: ast.AST) -> bool:
+    if isinstance(node, ast.ImportFrom):
+        return node.module == "os" and bool({name.name for name in node.names} & ENVIRONMENT)
+    return isinstance(node, ast.Attribute) and dotted(node) in {f"os.{name}" for name in ENVIRONMENT}
+
+
+def test_environment_is_read_in_cli_only() -> None:
     found = [
-        node.lineno
-        for node in ast.walk(parse(module))
-        if (isinstance(node, ast.Attribute) and dotted(node) in {f"os.{name}" for name in ENVIRONMENT})
-        or (isinstance(node, ast.ImportFrom) and node.module == "os" and {n.name for n in node.names} & ENVIRONMENT)
+        f"{label(path)}:{getattr(node, 'lineno', 0)}"
+        for path, node in every_node()
+        if floor_of(path) != "cli" and reads_environment(node)
     ]
     assert not found, "take the value as a setting; cli/ reads the environment"
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import functools
 import json
 import socket
 from collections.abc import AsyncIterator, Mapping
@@ -20,7 +21,7 @@ from unmask.text.chat import ChatTemplate
 
 MODEL = "acme/toy"
 USER = {"role": "user", "content": "hi"}
-WEATHER = {
+WEATHER: dict[str, Any] = {
     "type": "function",
     "function": {
         "name": "get_weather",
@@ -35,13 +36,18 @@ def settings(**changes: Any) -> ServerSettings:
     return ServerSettings(**{"model_id": MODEL, "context_length": 4096, "created": 1_700_000_000, **changes})
 
 
+@functools.cache
+def chat_template(source: str) -> ChatTemplate:
+    return ChatTemplate(source)
+
+
 def served(**changes: Any) -> ServedModel:
-    return ServedModel(tokenizer=ByteTokenizer(), template=ChatTemplate(CHAT_TEMPLATE), settings=settings(**changes))
+    return ServedModel(tokenizer=ByteTokenizer(), template=chat_template(CHAT_TEMPLATE), settings=settings(**changes))
 
 
-def app(backend: FakeBackend, **changes: Any) -> FastAPI:
-    template = ChatTemplate(CHAT_TEMPLATE)
-    return create_app(backend=backend, tokenizer=ByteTokenizer(), template=template, settings=settings(**changes))
+def app(backend: FakeBackend, template: str = CHAT_TEMPLATE, **changes: Any) -> FastAPI:
+    chat = chat_template(template)
+    return create_app(backend=backend, tokenizer=ByteTokenizer(), template=chat, settings=settings(**changes))
 
 
 def http_client(backend: FakeBackend, **changes: Any) -> httpx2.AsyncClient:
@@ -49,9 +55,9 @@ def http_client(backend: FakeBackend, **changes: Any) -> httpx2.AsyncClient:
     return httpx2.AsyncClient(transport=transport, base_url="http://toy")
 
 
-def openai_client(backend: FakeBackend, api_key: str = "any", **changes: Any) -> openai.AsyncOpenAI:
+def openai_client(backend: FakeBackend, client_key: str = "any", **changes: Any) -> openai.AsyncOpenAI:
     client = http_client(backend, **changes)
-    return openai.AsyncOpenAI(base_url="http://toy/v1", api_key=api_key, http_client=client, max_retries=0)
+    return openai.AsyncOpenAI(base_url="http://toy/v1", api_key=client_key, http_client=client, max_retries=0)
 
 
 def body(**changes: Any) -> dict[str, Any]:
@@ -75,8 +81,7 @@ async def listening(backend: FakeBackend, **changes: Any) -> AsyncIterator[str]:
         server = uvicorn.Server(uvicorn.Config(app(backend, **changes), log_level="error", lifespan="off"))
         serving = asyncio.create_task(server.serve(sockets=[listener]))
         try:
-            while not server.started:
-                await asyncio.sleep(0.005)
+            await until(lambda: server.started)
             yield f"http://127.0.0.1:{listener.getsockname()[1]}"
         finally:
             server.should_exit = True

@@ -99,14 +99,14 @@ async def test_every_kind_of_message_is_rendered() -> None:
         {"role": "user", "content": [{"type": "text", "text": "one"}, {"type": "text", "text": "two"}], "name": "ann"},
         {"role": "assistant", "content": None, "tool_calls": [{"id": "c1", "type": "function", "function": function}]},
         {"role": "tool", "tool_call_id": "c1", "content": "sunny"},
-        {"role": "assistant", "content": "Sunny.", "refusal": None, "audio": None, "annotations": []},
+        {"role": "assistant", "content": "Sunny.", "refusal": None, "annotations": [], "reasoning": "hm"},
         {"role": "user", "content": "thanks"},
     ]
     await create(backend, messages=messages)
     text = prompt(backend.requests[0])
     assert text == (
         "|system\nBe brief.|\n|user\none\ntwo|\n"
-        '|assistant\n\n<tool_call>{"name": "get_weather", "arguments": {"city": "Bern"}}</tool_call>|\n'
+        '|assistant\n<tool_call>{"name": "get_weather", "arguments": {"city": "Bern"}}</tool_call>|\n'
         "|tool\nsunny|\n|assistant\nSunny.|\n|user\nthanks|\n|assistant\n"
     )
 

@@ -18,8 +18,7 @@ from unmask.core.plan import Plan
 # Shape legend: L layers, C chunks, G kv heads, J query heads per kv head, S slots per chunk, K head width, T rows.
 
 CHUNK = 128
-"""Slots per chunk and
- the fixed inner size of every attention product."""
+"""Slots per chunk, and the fixed inner size of every attention product."""
 ROW_TILE = 8
 """Query rows per attention product: fixed, so that a row's result cannot depend on how many rows came along."""
 
@@ -55,7 +54,6 @@ class BlockCausalCache:
         chunks = -(-max(capacity, 1) // CHUNK)
         self._keys_LCGSK = torch.zeros(shape.num_layers, chunks, shape.num_kv_heads, CHUNK, shape.head_dim)
         self._values_LCGSK = torch.zeros_like(self._keys_LCGSK)
-        self._fed: tuple[int, IntArray] = (0, np.zeros(0, np.int64))
 
     @property
     def capacity(self) -> int:
@@ -143,11 +141,10 @@ class BlockCausalCache:
         if delta is None:
             self.stored = plan.clean_end
             return
-        old = np.full(delta.positions_W.shape, -1)
-        inside = delta.positions_W < canvas.length
-        old[inside] = canvas.ids_L[delta.positions_W[inside]]
-        changed = delta.positions_W[old != delta.ids_W]
-        stored = min(plan.clean_end, delta.num_final, int(changed.min(initial=canvas.length)))
+        fed = delta.positions_W < plan.clean_end
+        positions = delta.positions_W[fed]
+        changed = positions[canvas.ids_L[positions] != delta.ids_W[fed]]
+        stored = min(plan.clean_end, delta.num_final, int(changed.min(initial=plan.clean_end)))
         self.stored = stored // self.shape.align * self.shape.align
 
 
@@ -162,9 +159,10 @@ def _reads(canvas: Canvas, start: int, causal_reads: bool, shift: int) -> tuple[
     read = predicts - shift - start
     if causal_reads:
         checked = np.arange(canvas.num_final, canvas.window_start + 1)
-        read = np.concatenate((checked - 1 - start, read))
-        predicts = np.concatenate((checked, predicts))
-        causal = np.concatenate((np.ones(checked.shape, np.bool_), causal))
+        rest = predicts > canvas.window_start  # its first position is decided causally
+        read = np.concatenate((checked - 1 - start, read[rest]))
+        predicts = np.concatenate((checked, predicts[rest]))
+        causal = np.concatenate((np.ones(checked.shape, np.bool_), causal[rest]))
     if read.size and read.min() < 0:
         raise ValueError("a row to be read is not fed again; the cache stored too much")
     return read, predicts, causal

@@ -15,13 +15,14 @@ class Delta:
     """The outcome of one denoising step: unmask, edit, remask and opening the next window are all writes.
 
     Attributes:
-        positions_W: absolute positions written, int64, distinct. Those at or after the canvas's end extend it and
-            must follow one another without a gap.
+        positions_W: absolute positions written, int64, distinct, below `length`; a longer canvas must have every
+            position after its old end written.
         ids_W: token ids written there, int64.
         open_W: whether the written position stays undecided (masked, or a draft still to be verified).
         num_final: length of the canvas prefix that is final for ever after this step; never decreases.
             Streams and caches read this and nothing else.
         window_start: first position of the active window after this step.
+        length: length of the canvas after this step; a shorter canvas drops undecided positions at its end.
     """
 
     positions_W: IntArray
@@ -29,6 +30,7 @@ class Delta:
     open_W: BoolArray
     num_final: int
     window_start: int
+    length: int
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,19 +80,18 @@ class Canvas:
         Raises:
             ValueError: a write hits a final position or leaves a gap, or the final prefix would shrink or be open.
         """
-        if delta.positions_W.size and int(delta.positions_W.min()) < self.num_final:
-            raise ValueError(f"write at {int(delta.positions_W.min())} before the final prefix {self.num_final}")
-        length = max(self.length, int(delta.positions_W.max(initial=-1)) + 1)
-        if np.unique(delta.positions_W).size != delta.positions_W.size:
+        positions, kept = delta.positions_W, min(self.length, delta.length)
+        if positions.size and not self.num_final <= int(positions.min()) <= int(positions.max()) < delta.length:
+            raise ValueError(f"writes must lie in [{self.num_final}, {delta.length})")
+        if np.unique(positions).size != positions.size:
             raise ValueError("a position is written twice")
-        if (delta.positions_W >= self.length).sum() != length - self.length:
-            raise ValueError("the writes leave a gap after the canvas's end")
-        ids_L, open_L = np.zeros(length, np.int64), np.zeros(length, np.bool_)
-        ids_L[: self.length], open_L[: self.length] = self.ids_L, self.open_L
-        ids_L[delta.positions_W] = delta.ids_W
-        open_L[delta.positions_W] = delta.open_W
-        if not self.num_final <= delta.num_final <= length:
-            raise ValueError(f"final prefix {delta.num_final} outside [{self.num_final}, {length}]")
+        if (positions >= self.length).sum() != delta.length - kept:
+            raise ValueError("the writes leave a gap after the canvas's old end")
+        ids_L, open_L = np.zeros(delta.length, np.int64), np.zeros(delta.length, np.bool_)
+        ids_L[:kept], open_L[:kept] = self.ids_L[:kept], self.open_L[:kept]
+        ids_L[positions], open_L[positions] = delta.ids_W, delta.open_W
+        if not self.num_final <= delta.num_final <= delta.length:
+            raise ValueError(f"final prefix {delta.num_final} outside [{self.num_final}, {delta.length}]")
         if open_L[: delta.num_final].any():
             raise ValueError("an open position lies inside the final prefix")
         moved = delta.window_start != self.window_start

@@ -36,30 +36,46 @@ class TiledLinear(nn.Module):
         return torch.cat(tiles)[:num_rows]
 
 
-class Int8Linear(nn.Module):
-    """int8 weights (scale per output row) times 7-bit activations (scale per input row), int32 sums, fp32 out.
+class Int8Product:
+    """x @ W^T with 7-bit weights (scale per output row), 8-bit activations (scale per input row), int32 sums.
 
     Each row is divided by its own largest magnitude before a quantisation with ONE constant scale, so no row can
-    influence another; integer sums are exact, so the row count cannot either. Activations use 7 bits because the
-    AVX2 kernel adds two u8 x s8 products in 16 bits, which 8 bits would saturate.
+    influence another; integer sums are exact, so the row count cannot either. Weights use 7 bits because the AVX2
+    kernel adds two u8 x s8 products in 16 bits, which 8 bits on both sides would saturate; activations get the eighth
+    bit because their outliers are what costs accuracy (docs/default-model.md has the measurement).
+
+    Args:
+        weight_OI: float32.
     """
 
-    _LEVELS = 63
+    _ACTIVATION_LEVELS = 127
+    _WEIGHT_LEVELS = 63
+
+    def __init__(self, weight_OI: Tensor) -> None:
+        scales_O = weight_OI.abs().amax(1).clamp_min(1e-12) / self._WEIGHT_LEVELS
+        zeros_O = torch.zeros(weight_OI.shape[0], dtype=torch.long)
+        quantized = torch.quantize_per_channel(weight_OI.float(), scales_O.double(), zeros_O, 0, torch.qint8)
+        self._packed = torch.ops.quantized.linear_prepack(quantized, None)
+        self._multiply = torch.ops.quantized.linear_with_input_q_dq_qweight_dq_output_fp32
+
+    def __call__(self, x_NI: Tensor) -> Tensor:
+        """Maps [N, I] float32 to [N, O] float32."""
+        scale_N1 = x_NI.abs().amax(1, keepdim=True).clamp_min_(1e-12)
+        levels = self._ACTIVATION_LEVELS
+        return self._multiply(x_NI / scale_N1, 1.0 / levels, levels + 1, self._packed).mul_(scale_N1)
+
+
+class Int8Linear(nn.Module):
+    """The fast CPU layer: an `Int8Product` and a bias."""
 
     def __init__(self, weight_OI: Tensor, bias_O: Tensor | None) -> None:
         super().__init__()
-        scales_O = weight_OI.abs().amax(1).clamp_min(1e-12) / 127
-        zeros_O = torch.zeros(weight_OI.shape[0], dtype=torch.long)
-        quantized = torch.quantize_per_channel(weight_OI.float(), scales_O.double(), zeros_O, 0, torch.qint8)
-        self.packed = torch.ops.quantized.linear_prepack(quantized, None)
+        self.product = Int8Product(weight_OI)
         self.bias = None if bias_O is None else nn.Parameter(bias_O, requires_grad=False)
-        self._matmul = torch.ops.quantized.linear_with_input_q_dq_qweight_dq_output_fp32
 
     def forward(self, x_NI: Tensor) -> Tensor:
         """Maps [N, I] to [N, O]."""
-        scale_N1 = x_NI.abs().amax(1, keepdim=True).clamp_min_(1e-12)
-        y_NO = self._matmul(x_NI / scale_N1, 1.0 / self._LEVELS, self._LEVELS + 1, self.packed)
-        y_NO.mul_(scale_N1)
+        y_NO = self.product(x_NI)
         return y_NO if self.bias is None else y_NO.add_(self.bias)
 
 

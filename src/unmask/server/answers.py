@@ -147,6 +147,7 @@ class Answer:
             timeout_s = self._prepared.requests[0].timeout_s
             late = timeout_s is not None and time.perf_counter() - self._received_at >= timeout_s
             error = timed_out(timeout_s) if late and timeout_s is not None else _given_up()
+        error.headers["x-request-id"] = self._prepared.id
         self._counted = True
         self._metrics.count(outcome_of(error))
         self._generation.close()

@@ -6,7 +6,7 @@ from typing import NoReturn, cast
 from fastapi import Request
 
 from unmask.core.errors import RequestError
-from unmask.server.errors import ApiError
+from unmask.server.errors import ApiError, quoted
 
 _MAX_DEPTH = 64
 # A client that is still sending cannot read our 413, so a body that is too large is read on (and thrown away) this far.
@@ -24,7 +24,7 @@ async def read_body(request: Request, max_bytes: int) -> bytes:
     if content_type != "application/json":
         raise ApiError(
             415,
-            f"content type {content_type or 'missing'!r}; send 'Content-Type: application/json'",
+            f"content type {quoted(content_type or 'missing')}; send 'Content-Type: application/json'",
             code="unsupported_media_type",
         )
     parts: list[bytes] = []

@@ -52,6 +52,7 @@ class _ChatEndpoint:
             raise
         except UnmaskError as error:
             refusal = as_api_error(error)
+            refusal.headers["x-request-id"] = chat_id
             self._metrics.count(outcome_of(refusal))
             raise refusal from error
         answer = Answer(

@@ -20,6 +20,8 @@ from unmask.core.errors import (
 
 _LOG = logging.getLogger("unmask.server")
 
+_MAX_QUOTED_CHARS = 100
+
 # kind of error -> (status, OpenAI's type, code, extra headers). The first row that fits counts.
 _TABLE: tuple[tuple[type[UnmaskError], int, str, str | None, Mapping[str, str]], ...] = (
     (RequestError, 400, "invalid_request_error", None, {}),
@@ -73,6 +75,12 @@ class ApiError(UnmaskError):
 def unsupported(param: str, message: str) -> RequestError:
     """Builds the error for something OpenAI offers and this server does not."""
     return RequestError(message, param=param, code="unsupported_parameter")
+
+
+def quoted(text: object) -> str:
+    """A client's own words inside a message: on one line and not longer than they help."""
+    words = str(text)
+    return repr(words if len(words) <= _MAX_QUOTED_CHARS else f"{words[:_MAX_QUOTED_CHARS]}...")
 
 
 def timed_out(timeout_s: float) -> ApiError:

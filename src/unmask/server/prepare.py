@@ -7,7 +7,7 @@ from typing import Any, Protocol
 from unmask.core.errors import RequestError
 from unmask.core.request import Mode, Request, SamplingParams
 from unmask.server.body import parse_object
-from unmask.server.errors import ApiError
+from unmask.server.errors import ApiError, quoted
 from unmask.server.settings import ServerSettings
 from unmask.server.wire import AssistantMessage, ChatRequest, DiffusionOptions, Message, ToolMessage, parse_chat
 from unmask.text.chat import ChatTemplate
@@ -111,7 +111,7 @@ def prepare(raw: bytes, served: ServedModel, chat_id: str) -> PreparedChat:
 def check_model(model_id: str, settings: ServerSettings) -> None:
     """Raises ApiError unless it is the served model."""
     if model_id != settings.model_id:
-        message = f"the model '{model_id}' is not served here; this server has '{settings.model_id}'"
+        message = f"the model {quoted(model_id)} is not served here; this server has {settings.model_id!r}"
         raise ApiError(404, message, param="model", code="model_not_found")
 
 

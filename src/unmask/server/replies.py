@@ -4,7 +4,7 @@ Written with `exclude_unset`: a field that was given appears, null included; a f
 OpenAI's own answers differ between "content": null and no content at all.
 """
 
-from typing import Any, Literal
+from typing import Literal
 
 from pydantic import BaseModel
 
@@ -130,8 +130,3 @@ class ModelList(BaseModel):
 
     object: Literal["list"]
     data: list[ModelCard]
-
-
-def json_object(reply: BaseModel) -> dict[str, Any]:
-    """The reply as plain JSON values."""
-    return reply.model_dump(mode="json", exclude_unset=True)

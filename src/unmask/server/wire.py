@@ -12,7 +12,7 @@ from pydantic_core import PydanticCustomError
 
 from unmask.core.errors import RequestError
 from unmask.core.request import Mode
-from unmask.server.errors import unsupported
+from unmask.server.errors import quoted, unsupported
 
 MAX_STOPS = 4
 MAX_STOP_CHARS = 256  # bounds the search that runs at every token
@@ -57,8 +57,8 @@ def _join_parts(value: object) -> object:
         if isinstance(kind, str) and kind != "text":
             raise PydanticCustomError(
                 "unsupported_parameter",
-                "content parts of type '{kind}' are not supported; send {'type': 'text', 'text': ...}",
-                {"kind": kind},
+                "content parts of type {kind} are not supported; send {'type': 'text', 'text': ...}",
+                {"kind": quoted(kind)},
             )
         if kind != "text" or not isinstance(text, str) or len(fields) > 2:
             raise PydanticCustomError("invalid_value", "each content part must be {'type': 'text', 'text': ...}")
@@ -146,6 +146,7 @@ class AssistantMessage(_Wire):
     name: str | None = None
     refusal: str | None = None
     reasoning_content: str | None = None
+    reasoning: str | None = None
     annotations: _Absent = None
     audio: _Absent = None
     function_call: _Absent = None
@@ -256,12 +257,12 @@ def _named(error: ValidationError) -> RequestError:
         where.append("role")
     param = "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in where).removeprefix(".")
     if kind == "extra_forbidden":
-        return RequestError(f"unknown parameter: '{param}'", param=param, code="unknown_parameter")
+        return RequestError(f"unknown parameter: {quoted(param)}", param=param, code="unknown_parameter")
     if kind in ("missing", "union_tag_not_found"):
         return RequestError(f"missing required parameter: '{param}'", param=param, code="missing_required_parameter")
     if kind == "union_tag_invalid":
         context: Mapping[str, object] = first.get("ctx", {})
-        reason = f"unknown role '{context.get('tag')}' (known: system, developer, user, assistant, tool)"
+        reason = f"unknown role {quoted(context.get('tag'))} (known: system, developer, user, assistant, tool)"
         return RequestError(f"{param}: {reason}", param=param, code="invalid_value")
     code = "unsupported_parameter" if kind == "unsupported_parameter" else "invalid_value"
     return RequestError(f"{param}: {first['msg']}", param=param, code=code)

@@ -6,10 +6,11 @@ each still has its own pair of factors, so the export fits PEFT's names.
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import torch
 from safetensors.torch import save_file
@@ -17,6 +18,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from unmask.models.config import ModelConfig
+from unmask.models.linear import Int8Product
 from unmask.models.transformer import Block, Transformer
 
 # Shape legend: N rows, I input width, O output width of one section, r rank.
@@ -24,30 +26,66 @@ from unmask.models.transformer import Block, Transformer
 
 @dataclass(frozen=True, kw_only=True)
 class LoraSettings:
-    """Rank r and numerator alpha of the scale alpha / r."""
+    """How adapters are trained.
+
+    Attributes:
+        rank: r, columns of the factors.
+        alpha: numerator of the scale alpha / r.
+        int8: run the frozen products in int8, forward and backward: about half the time on a CPU, and the adapter
+            learns on the weights that the CPU serves. Gradients of the factors stay float32.
+    """
 
     rank: int = 16
     alpha: float = 32.0
+    int8: bool = False
+
+
+Product = Callable[[Tensor], Tensor]
+"""[N, I] -> [N, O] by a constant matrix."""
+
+
+class _Frozen(torch.autograd.Function):
+    """x -> x @ W^T by a product without gradient for W; the way back is another product."""
+
+    @staticmethod
+    def forward(ctx: Any, x_NI: Tensor, ahead: Product, back: Product) -> Tensor:
+        """Applies `ahead`."""
+        ctx.back = back
+        return ahead(x_NI)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None, None]:
+        """Applies `back` to the gradient."""
+        return ctx.back(grads[0]), None, None
 
 
 class LoraLinear(nn.Module):
     """A frozen linear layer plus one low-rank update per section of its output.
 
     Args:
-        base: module with a float32 `weight` [sum of sections, I].
+        weight_OI: float32 weight [sum of sections, I]; kept only as `products`.
+        bias_O: bias or None; frozen.
         sections: output widths, in the order in which they were fused.
-        settings: rank and scale.
+        settings: rank, scale, and whether the frozen products run in int8.
         generator: draws the A factors (uniform, Kaiming as in PEFT); B starts at zero.
     """
 
     def __init__(
-        self, base: nn.Module, sections: tuple[int, ...], settings: LoraSettings, generator: torch.Generator
+        self,
+        weight_OI: Tensor,
+        bias_O: Tensor | None,
+        sections: tuple[int, ...],
+        settings: LoraSettings,
+        generator: torch.Generator,
     ) -> None:
         super().__init__()
-        self.base = base.requires_grad_(False)
-        self.scale = settings.alpha / settings.rank
-        self.rank = settings.rank
-        width = base.get_parameter("weight").shape[1]
+        self.scale, self.rank = settings.alpha / settings.rank, settings.rank
+        self.bias = bias_O
+        if settings.int8:
+            self.products: tuple[Product, Product] = (Int8Product(weight_OI), Int8Product(weight_OI.T.contiguous()))
+        else:
+            self.products = (partial(_multiply, weight_OI.T), partial(_multiply, weight_OI))
+        width = weight_OI.shape[1]
         bound = math.sqrt(1.0 / width)
         down = torch.empty(len(sections) * settings.rank, width).uniform_(-bound, bound, generator=generator)
         self.down = nn.Parameter(down)
@@ -55,9 +93,15 @@ class LoraLinear(nn.Module):
 
     def forward(self, x_NI: Tensor) -> Tensor:
         """Maps [N, I] to [N, sum of sections]."""
-        low = functional.linear(x_NI, self.down).split(self.rank, dim=-1)
-        update = torch.cat([functional.linear(part, up) for part, up in zip(low, self.ups, strict=True)], dim=-1)
-        return torch.add(self.base(x_NI), update, alpha=self.scale)
+        y_NO = cast(Tensor, _Frozen.apply(x_NI, *self.products))
+        low = functional.linear(x_NI, self.down)
+        up = torch.block_diag(*self.ups) if len(self.ups) > 1 else self.ups[0]
+        y_NO = torch.addmm(y_NO, low, up.T, alpha=self.scale)
+        return y_NO if self.bias is None else y_NO + self.bias
+
+
+def _multiply(right: Tensor, left: Tensor) -> Tensor:
+    return left @ right
 
 
 def _targets(config: ModelConfig) -> dict[str, tuple[tuple[str, int], ...]]:
@@ -79,7 +123,9 @@ def attach(model: Transformer, settings: LoraSettings, seed: int) -> list[nn.Par
     trainable: list[nn.Parameter] = []
     for block in model.layers:
         for name, sections in _targets(model.config).items():
-            wrapped = LoraLinear(getattr(block, name), tuple(rows for _, rows in sections), settings, generator)
+            base = getattr(block, name)
+            widths = tuple(rows for _, rows in sections)
+            wrapped = LoraLinear(base.weight.detach(), base.bias, widths, settings, generator)
             setattr(block, name, wrapped)
             trainable += [wrapped.down, *wrapped.ups]
     return trainable

@@ -1,0 +1,31 @@
+"""Counter-based random numbers: a draw depends on what it is for, never on who else is drawing or when."""
+
+from dataclasses import dataclass
+from enum import IntEnum
+
+import numpy as np
+
+
+class Purpose(IntEnum):
+    """What a number is drawn for; part of the key, so that uses never share a number."""
+
+    TOKEN = 1
+
+
+@dataclass(frozen=True, kw_only=True)
+class RandomStream:
+    """All random numbers of one sequence (Philox counter generator; Salmon et al., SC 2011, through numpy).
+
+    Attributes:
+        seed: the request's seed, any int.
+        choice: index of the choice within the request.
+    """
+
+    seed: int
+    choice: int = 0
+
+    def uniform(self, *, block: int, step: int, position: int, purpose: Purpose) -> float:
+        """One number in [0, 1), a pure function of the arguments."""
+        key = [self.seed % 2**64, self.choice * 256 + purpose]
+        counter = [0, block, step, position]
+        return float(np.random.Generator(np.random.Philox(key=key, counter=counter)).random())

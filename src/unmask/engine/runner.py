@@ -1,0 +1,61 @@
+"""ONE denoising step of a batch of sequences: the only file where model, cache and rule meet."""
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from unmask.cache.block_causal import Slots
+from unmask.core.plan import Plan
+from unmask.decoding.belief import Belief
+from unmask.engine.sequence import Sequence as Running
+from unmask.models.transformer import Transformer
+
+# Shape legend: N rows of all sequences, D hidden, R rows read, H heads, G kv heads, K head width.
+
+
+@torch.inference_mode()
+def denoise(model: Transformer, sequences: Sequence[Running], max_prefill_rows: int) -> None:
+    """Takes every sequence one forward further. Sequences may be in any mode and at any phase of a block.
+
+    Each sequence attends in its own shape and every other operation treats rows alike, so what a sequence becomes
+    does not depend on which others are in the batch.
+    """
+    plans = [s.cache.plan(s.canvas, causal_reads=s.rule.causal_reads, max_rows=max_prefill_rows) for s in sequences]
+    attention = _BatchAttention(sequences, plans)
+    ids_N = torch.from_numpy(np.concatenate([plan.ids_T for plan in plans]))
+    positions_N = torch.from_numpy(np.concatenate([plan.positions_T for plan in plans]))
+    hidden_ND = model(ids_N, positions_N, attention)
+    read_R = np.concatenate([plan.read_R + start for plan, start in zip(plans, attention.starts, strict=True)])
+    logits_RV = model.head(hidden_ND[torch.from_numpy(read_R)])
+    rows = logits_RV.split([plan.read_R.shape[0] for plan in plans])
+    for sequence, plan, logits in zip(sequences, plans, rows, strict=True):
+        sequence.num_forwards += 1
+        if not plan.read_R.size:
+            sequence.cache.observe(sequence.canvas, plan, None)
+            continue
+        belief = Belief(logits_RV=logits, predicts_R=plan.predicts_R, causal_R=plan.causal_R)
+        delta = sequence.rule.step(sequence.canvas, belief, sequence.random)
+        sequence.cache.observe(sequence.canvas, plan, delta)
+        sequence.canvas = sequence.canvas.apply(delta)
+
+
+class _BatchAttention:
+    """Attention of the batch: each sequence's rows over that sequence's cache."""
+
+    def __init__(self, sequences: Sequence[Running], plans: Sequence[Plan]) -> None:
+        self._caches = [sequence.cache for sequence in sequences]
+        for cache, plan in zip(self._caches, plans, strict=True):
+            cache.reserve(int(plan.positions_T.max()) + 1)
+        self._slots = [Slots(plan) for plan in plans]
+        self._lengths = [plan.ids_T.shape[0] for plan in plans]
+        self.starts = [sum(self._lengths[:i]) for i in range(len(plans))]
+
+    def __call__(self, layer: int, q_NHK: Tensor, k_NGK: Tensor, v_NGK: Tensor) -> Tensor:
+        parts = zip(*(x.split(self._lengths) for x in (q_NHK, k_NGK, v_NGK)), strict=True)
+        outs: list[Tensor] = []
+        for cache, slots, (q, k, v) in zip(self._caches, self._slots, parts, strict=True):
+            cache.update(layer, slots, k, v)
+            outs.append(cache.attend(layer, slots, q))
+        return outs[0] if len(outs) == 1 else torch.cat(outs)

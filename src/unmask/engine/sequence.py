@@ -1,0 +1,81 @@
+"""One running sequence: its canvas, cache, rule and random stream, and what was already told to its caller."""
+
+import time
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from unmask.cache.block_causal import BlockCausalCache, CacheShape
+from unmask.core.canvas import Canvas
+from unmask.core.request import Chunk, FinishReason, Request, SamplingParams
+from unmask.decoding.randomness import RandomStream
+from unmask.decoding.rules import DecodingRule, is_finished, visible_answer
+
+
+@dataclass(kw_only=True)
+class Sequence:
+    """State of one request from admission to its last chunk; owned by the engine loop.
+
+    Attributes:
+        request: as given.
+        params: with defaults filled.
+        rule: its decoding rule.
+        random: its random stream.
+        canvas, cache: replaced and written by the runner.
+        num_reserved: cached positions counted against the engine's budget.
+        deadline: `time.monotonic()` second after which it is aborted, or None.
+        num_forwards: forwards it took part in.
+        num_emitted: answer tokens already put into chunks.
+    """
+
+    request: Request
+    params: SamplingParams
+    rule: DecodingRule
+    eos_ids: frozenset[int]
+    random: RandomStream
+    canvas: Canvas
+    cache: BlockCausalCache
+    num_reserved: int
+    deadline: float | None
+    num_forwards: int = 0
+    num_emitted: int = 0
+    _drafts_shown: tuple[int, ...] = field(default=(), repr=False)
+
+    @classmethod
+    def start(
+        cls, request: Request, params: SamplingParams, rule: DecodingRule, shape: CacheShape, eos_ids: frozenset[int]
+    ) -> "Sequence":
+        """Lays out the canvas; the cache allocates nothing before the first forward."""
+        prompt = np.array(request.prompt_ids, np.int64)
+        return cls(
+            request=request,
+            params=params,
+            rule=rule,
+            eos_ids=eos_ids,
+            random=RandomStream(seed=params.seed, choice=request.choice),
+            canvas=rule.begin(prompt, params.max_tokens),
+            cache=BlockCausalCache(shape),
+            num_reserved=len(request.prompt_ids) + params.max_tokens + 2 * (params.block_size or 0),
+            deadline=None if request.timeout_s is None else time.monotonic() + request.timeout_s,
+        )
+
+    def take_chunk(self) -> Chunk | None:
+        """What changed for the caller since the last call; None if nothing did."""
+        answer = visible_answer(self.canvas, self.eos_ids)
+        fresh = tuple(answer[self.num_emitted :].tolist())
+        self.num_emitted = int(answer.shape[0])
+        reason: FinishReason | None = None
+        if is_finished(self.canvas, self.eos_ids):
+            ended = bool(np.isin(self.canvas.answer_L[: self.params.max_tokens], list(self.eos_ids)).any())
+            reason = FinishReason.STOP if ended else FinishReason.LENGTH
+        drafts = self._drafts() if self.request.drafts and reason is None else ()
+        if not fresh and reason is None and drafts == self._drafts_shown:
+            return None
+        self._drafts_shown = drafts
+        return Chunk(token_ids=fresh, draft_ids=drafts, num_forwards=self.num_forwards, finish_reason=reason)
+
+    def _drafts(self) -> tuple[int, ...]:
+        """Everything after the final prefix; masked positions are -1."""
+        canvas = self.canvas
+        masked = canvas.open_L & (np.arange(canvas.length) >= canvas.window_start)
+        return tuple(np.where(masked, -1, canvas.ids_L)[canvas.num_final : canvas.limit].tolist())

@@ -1,0 +1,161 @@
+"""How an engine is set up, and the one place where "auto" becomes a value."""
+
+from dataclasses import dataclass, replace
+
+from unmask.cache.block_causal import CacheShape
+from unmask.core.errors import ConfigError, RequestError
+from unmask.core.request import Mode, Request, SamplingParams
+from unmask.decoding.rules import DecodingRule, Unmask, Verify, Window
+from unmask.decoding.sampling import Sampling
+from unmask.models.config import AttentionPattern, ModelConfig, Traits
+
+
+@dataclass(frozen=True, kw_only=True)
+class EngineSettings:
+    """Limits and defaults of one engine.
+
+    Attributes:
+        max_running: sequences denoised together.
+        max_waiting: sequences queued; one more is refused with CapacityError.
+        max_cached_tokens: positions of keys and values kept for running sequences, all together.
+        max_prefill_rows: most prompt rows of one sequence in one forward; longer prompts take several.
+        mode: default of requests that name none; None lets the model decide.
+        threshold: default confidence of diffusion mode.
+        block_size: default window; None takes the model's.
+        threads: CPU threads of a forward; None lets torch decide.
+    """
+
+    max_running: int = 16
+    max_waiting: int = 256
+    max_cached_tokens: int = 65536
+    max_prefill_rows: int = 256
+    mode: Mode | None = None
+    threshold: float = 0.9
+    block_size: int | None = None
+    threads: int | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("max_running", "max_waiting", "max_cached_tokens", "max_prefill_rows"):
+            if getattr(self, name) < 1:
+                raise ConfigError(f"{name} must be at least 1, got {getattr(self, name)}")
+        if not 0 < self.threshold <= 1:
+            raise ConfigError(f"threshold must be in (0, 1], got {self.threshold}")
+        if self.threads is not None and self.threads < 1:
+            raise ConfigError(f"threads must be at least 1, got {self.threads}")
+        if self.block_size is not None and not 1 <= self.block_size <= 256:
+            raise ConfigError(f"block_size must be between 1 and 256, got {self.block_size}")
+
+
+MODES: dict[AttentionPattern, tuple[Mode, ...]] = {
+    AttentionPattern.CAUSAL: (Mode.AR,),
+    AttentionPattern.CAUSAL_CONTEXT: (Mode.VERIFIED, Mode.DIFFUSION, Mode.AR),
+    AttentionPattern.BLOCK_CAUSAL: (Mode.DIFFUSION,),
+}
+"""Modes each attention pattern can honour exactly; the first is the default."""
+
+
+def resolve(settings: EngineSettings, traits: Traits) -> EngineSettings:
+    """Fills what is None from the model and refuses impossible pairs.
+
+    Raises:
+        ConfigError: the model cannot run the asked-for mode or block size, or cannot be cached exactly.
+    """
+    if traits.attention not in MODES:
+        raise ConfigError(f"attention {traits.attention.value!r} has no exact cache yet; this engine cannot serve it")
+    mode = settings.mode or MODES[traits.attention][0]
+    block_size = settings.block_size or traits.block_size
+    _check_mode(mode, traits)
+    _check_block_size(block_size, traits)
+    return replace(settings, mode=mode, block_size=block_size)
+
+
+def _check_mode(mode: Mode, traits: Traits) -> None:
+    if mode not in MODES[traits.attention]:
+        known = ", ".join(m.value for m in MODES[traits.attention])
+        raise ConfigError(f"mode {mode.value!r} needs another model; this one runs: {known}")
+
+
+def _check_block_size(block_size: int, traits: Traits) -> None:
+    if traits.attention is AttentionPattern.BLOCK_CAUSAL and block_size != traits.block_size:
+        raise ConfigError(f"this block-causal model only runs its own block size, {traits.block_size}")
+
+
+def admit(request: Request, settings: EngineSettings, traits: Traits) -> SamplingParams:
+    """Checks a request against model and engine and fills its defaults; `settings` must be resolved.
+
+    Raises:
+        RequestError: it can never be honoured; names the parameter.
+    """
+    params = request.params
+    mode = params.mode or settings.mode
+    block_size = params.block_size or settings.block_size
+    assert mode is not None and block_size is not None, "settings are not resolved"
+    try:
+        _check_mode(mode, traits)
+    except ConfigError as error:
+        raise RequestError(str(error), param="diffusion.mode") from None
+    try:
+        _check_block_size(block_size, traits)
+    except ConfigError as error:
+        raise RequestError(str(error), param="diffusion.block_size") from None
+    if mode is not Mode.DIFFUSION and (params.threshold is not None or params.num_steps is not None):
+        name = "threshold" if params.threshold is not None else "num_steps"
+        raise RequestError(f"{name} only acts in mode 'diffusion', not {mode.value!r}", param=f"diffusion.{name}")
+    if params.num_steps is not None and params.num_steps > block_size:
+        raise RequestError(
+            f"num_steps {params.num_steps} exceeds the block size {block_size}", param="diffusion.num_steps"
+        )
+    if not request.prompt_ids:
+        raise RequestError("the prompt is empty", param="messages")
+    if any(not 0 <= i < traits.vocab_size for i in request.prompt_ids):
+        raise RequestError(f"the prompt holds an id outside the vocabulary of {traits.vocab_size}", param="messages")
+    total = len(request.prompt_ids) + params.max_tokens
+    if len(request.prompt_ids) >= traits.max_positions:
+        raise RequestError(
+            f"the prompt has {len(request.prompt_ids)} tokens, but the context holds {traits.max_positions}",
+            param="messages",
+            code="context_length_exceeded",
+        )
+    if total > traits.max_positions:
+        raise RequestError(
+            f"prompt ({len(request.prompt_ids)}) and max_tokens ({params.max_tokens}) exceed the context of "
+            f"{traits.max_positions} tokens",
+            param="max_tokens",
+            code="context_length_exceeded",
+        )
+    if total + 2 * block_size > settings.max_cached_tokens:
+        raise RequestError(
+            f"prompt and max_tokens need {total} cached tokens, but the engine keeps {settings.max_cached_tokens}",
+            param="max_tokens",
+        )
+    return replace(params, mode=mode, block_size=block_size, threshold=params.threshold or settings.threshold)
+
+
+def make_rule(params: SamplingParams, traits: Traits) -> DecodingRule:
+    """The decoding rule of an admitted request."""
+    assert params.block_size is not None and params.threshold is not None, "params are not admitted"
+    banned = () if traits.mask_token_id is None else (traits.mask_token_id,)
+    sampling = Sampling(
+        temperature=params.temperature, top_p=params.top_p, top_k=params.top_k, banned_ids=banned
+    )
+    window = Window(
+        size=0 if params.mode is Mode.AR else params.block_size,
+        mask_token_id=traits.mask_token_id if traits.mask_token_id is not None else -1,
+        eos_ids=traits.eos_ids,
+        align=traits.block_size if traits.attention is AttentionPattern.BLOCK_CAUSAL else 1,
+    )
+    if params.mode is Mode.DIFFUSION:
+        quota = 0 if params.num_steps is None else -(-params.block_size // params.num_steps)
+        return Unmask(window=window, sampling=sampling, threshold=params.threshold, quota=quota)
+    return Verify(window=window, sampling=sampling)
+
+
+def cache_shape(config: ModelConfig, traits: Traits) -> CacheShape:
+    """Sizes of the cache this model needs."""
+    return CacheShape(
+        num_layers=config.num_layers,
+        num_kv_heads=config.num_kv_heads,
+        head_dim=config.head_dim,
+        align=traits.block_size if traits.attention is AttentionPattern.BLOCK_CAUSAL else 1,
+        logit_shift=traits.logit_shift,
+    )

@@ -1,0 +1,121 @@
+"""Every way we know to get one field of a chat request wrong."""
+
+from typing import Any
+
+from tests.server.serving import USER, WEATHER
+
+
+def call(**function: Any) -> dict[str, Any]:
+    return {"role": "assistant", "tool_calls": [{"id": "c", "type": "function", "function": function}]}
+
+
+def tool(**function: Any) -> list[dict[str, Any]]:
+    return [{"type": "function", "function": {"name": "f", **function}}]
+
+
+BAD_FIELDS: list[tuple[dict[str, Any], str, str]] = [
+    # changes to a good body, the parameter named, the code
+    ({"messages": ...}, "messages", "missing_required_parameter"),
+    ({"model": ...}, "model", "missing_required_parameter"),
+    ({"model": 3}, "model", "invalid_value"),
+    ({"messages": []}, "messages", "invalid_value"),
+    ({"messages": "hi"}, "messages", "invalid_value"),
+    ({"messages": ["hi"]}, "messages[0]", "invalid_value"),
+    ({"messages": [{"role": "robot", "content": "x"}]}, "messages[0].role", "invalid_value"),
+    ({"messages": [{"role": 7, "content": "x"}]}, "messages[0].role", "invalid_value"),
+    ({"messages": [{"content": "x"}]}, "messages[0].role", "missing_required_parameter"),
+    ({"messages": [USER, {"role": "user"}]}, "messages[1].content", "missing_required_parameter"),
+    ({"messages": [{"role": "user", "content": None}]}, "messages[0].content", "invalid_value"),
+    ({"messages": [{"role": "user", "content": 5}]}, "messages[0].content", "invalid_value"),
+    ({"messages": [{"role": "user", "content": []}]}, "messages[0].content", "invalid_value"),
+    ({"messages": [{"role": "user", "content": ["x"]}]}, "messages[0].content", "invalid_value"),
+    ({"messages": [{"role": "user", "content": "x", "mood": 1}]}, "messages[0].mood", "unknown_parameter"),
+    ({"messages": [{"role": "tool", "content": "x"}]}, "messages[0].tool_call_id", "missing_required_parameter"),
+    ({"messages": [{"role": "assistant"}]}, "messages[0].content", "invalid_value"),
+    (
+        {"messages": [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "x"}}]}]},
+        "messages[0].content",
+        "unsupported_parameter",
+    ),
+    (
+        {"messages": [call(name="f")]},
+        "messages[0].tool_calls[0].function.arguments",
+        "missing_required_parameter",
+    ),
+    (
+        {"messages": [call(name="f", arguments={"x": 1})]},
+        "messages[0].tool_calls[0].function.arguments",
+        "invalid_value",
+    ),
+    (
+        {"messages": [{"role": "assistant", "content": "x", "function_call": {"name": "f", "arguments": "{}"}}]},
+        "messages[0].function_call",
+        "unsupported_parameter",
+    ),
+    ({"max_tokens": 0}, "max_tokens", "invalid_value"),
+    ({"max_tokens": "9"}, "max_tokens", "invalid_value"),
+    ({"max_tokens": True}, "max_tokens", "invalid_value"),
+    ({"max_tokens": 1.5}, "max_tokens", "invalid_value"),
+    ({"max_completion_tokens": -1}, "max_completion_tokens", "invalid_value"),
+    ({"max_tokens": 5, "max_completion_tokens": 6}, "max_tokens", "invalid_value"),
+    ({"max_tokens": 10**9}, "max_tokens", "context_length_exceeded"),
+    ({"max_completion_tokens": 10**30}, "max_completion_tokens", "context_length_exceeded"),
+    ({"temperature": 3}, "temperature", ""),
+    ({"temperature": -0.1}, "temperature", ""),
+    ({"temperature": "hot"}, "temperature", "invalid_value"),
+    ({"top_p": 0}, "top_p", ""),
+    ({"top_k": -1}, "top_k", ""),
+    ({"seed": "x"}, "seed", "invalid_value"),
+    ({"seed": 2**70}, "seed", "invalid_value"),
+    ({"n": 0}, "n", "invalid_value"),
+    ({"n": 9}, "n", "invalid_value"),
+    ({"stop": ["a"] * 5}, "stop", "invalid_value"),
+    ({"stop": ""}, "stop[0]", "invalid_value"),
+    ({"stop": ["a", 3]}, "stop[1]", "invalid_value"),
+    ({"stop": "x" * 1000}, "stop[0]", "invalid_value"),
+    ({"stop": {"a": 1}}, "stop", "invalid_value"),
+    ({"stream": "yes"}, "stream", "invalid_value"),
+    ({"stream_options": {"include_usage": True}}, "stream_options", "invalid_value"),
+    ({"stream": True, "stream_options": {"usage": True}}, "stream_options.usage", "unknown_parameter"),
+    ({"tools": {}}, "tools", "invalid_value"),
+    ({"tools": [{"type": "custom", "custom": {"name": "x"}}]}, "tools[0].type", "invalid_value"),
+    ({"tools": [{"type": "function"}]}, "tools[0].function", "missing_required_parameter"),
+    ({"tools": tool(name="a b")}, "tools[0].function.name", "invalid_value"),
+    ({"tools": tool(parameters=[])}, "tools[0].function.parameters", "invalid_value"),
+    ({"tools": tool(strict=True)}, "tools[0].function.strict", "unsupported_parameter"),
+    ({"tools": [WEATHER, WEATHER]}, "tools[1].function.name", "invalid_value"),
+    ({"tools": [WEATHER] * 129}, "tools", "invalid_value"),
+    ({"tool_choice": "required", "tools": [WEATHER]}, "tool_choice", "unsupported_parameter"),
+    (
+        {"tool_choice": {"type": "function", "function": {"name": "get_weather"}}, "tools": [WEATHER]},
+        "tool_choice",
+        "unsupported_parameter",
+    ),
+    ({"tool_choice": "sometimes"}, "tool_choice", "invalid_value"),
+    ({"diffusion": "fast"}, "diffusion", "invalid_value"),
+    ({"diffusion": {"mode": "warp"}}, "diffusion.mode", "invalid_value"),
+    ({"diffusion": {"speed": 1}}, "diffusion.speed", "unknown_parameter"),
+    ({"diffusion": {"threshold": 1.5}}, "diffusion.threshold", ""),
+    ({"diffusion": {"block_size": 0}}, "diffusion.block_size", ""),
+    ({"diffusion": {"threshold": 0.5, "num_steps": 4}}, "diffusion.threshold", "invalid_value"),
+    ({"diffusion": {"mode": "ar", "block_size": 4}}, "diffusion.block_size", "invalid_value"),
+    ({"diffusion": {"mode": "verified", "num_steps": 4}}, "diffusion.num_steps", "invalid_value"),
+    ({"metadata": {"a": 1}}, "metadata.a", "invalid_value"),
+    ({"tempurature": 0}, "tempurature", "unknown_parameter"),
+    ({"min_p": 0.1}, "min_p", "unknown_parameter"),
+    ({"response_format": {"type": "json_object"}}, "response_format", "unsupported_parameter"),
+    ({"logprobs": True}, "logprobs", "unsupported_parameter"),
+    ({"top_logprobs": 5}, "top_logprobs", "unsupported_parameter"),
+    ({"logit_bias": {"5": 1}}, "logit_bias", "unsupported_parameter"),
+    ({"frequency_penalty": 0.5}, "frequency_penalty", "unsupported_parameter"),
+    ({"presence_penalty": -1}, "presence_penalty", "unsupported_parameter"),
+    ({"audio": {"voice": "x", "format": "wav"}}, "audio", "unsupported_parameter"),
+    ({"modalities": ["text", "audio"]}, "modalities", "unsupported_parameter"),
+    ({"functions": [{"name": "f"}]}, "functions", "unsupported_parameter"),
+    ({"function_call": {"name": "f"}}, "function_call", "unsupported_parameter"),
+    ({"prediction": {"type": "content", "content": "x"}}, "prediction", "unsupported_parameter"),
+    ({"reasoning_effort": "high"}, "reasoning_effort", "unsupported_parameter"),
+    ({"store": True}, "store", "unsupported_parameter"),
+    ({"service_tier": "flex"}, "service_tier", "unsupported_parameter"),
+    ({"web_search_options": {}}, "web_search_options", "unsupported_parameter"),
+]
