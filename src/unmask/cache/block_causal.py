@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from unmask.core.canvas import Canvas, Delta, IntArray
+from unmask.core.canvas import BoolArray, Canvas, Delta, IntArray
 from unmask.core.plan import Plan
 
 # Shape legend: L layers, C chunks, G kv heads, J query heads per kv head, S slots per chunk, K head width, T rows.
@@ -68,25 +68,27 @@ class BlockCausalCache:
             causal_reads: also read the clean rows that predict positions num_final .. window_start (AR, verified).
             max_rows: most clean rows this time; a longer prompt is prefilled over several forwards that read nothing.
         """
-        start = self.stored
-        end = canvas.window_start
+        start, end = self.stored, canvas.window_start
         if max_rows is not None and end - start > max_rows:
             end = start + max(max_rows // self.shape.align, 1) * self.shape.align
-        complete = end == canvas.window_start
+        reads = _NOTHING
+        if end == canvas.window_start:
+            reads = _reads(canvas, causal_reads, self.shape.logit_shift)
+            start = min(start, int(reads[0].min(initial=start)))  # a stored row that must be read is fed again
+        row_at_R, predicts_R, causal_R = reads
         clean = np.arange(start, end)
-        window = np.arange(canvas.window_start, canvas.length if complete else canvas.window_start)
-        positions_T = np.concatenate((clean, window))
+        window = np.arange(end, canvas.length if end == canvas.window_start else end)
         align = self.shape.align
         visible_T = np.concatenate(((clean // align + 1) * align, np.full(window.shape, canvas.length)))
-        read, predicts, causal = _reads(canvas, start, causal_reads, self.shape.logit_shift) if complete else _NOTHING
+        positions_T = np.concatenate((clean, window))
         return Plan(
             ids_T=canvas.ids_L[positions_T],
             positions_T=positions_T,
             visible_T=np.minimum(visible_T, max(canvas.length, end)),
             clean_end=end,
-            read_R=read,
-            predicts_R=predicts,
-            causal_R=causal,
+            read_R=row_at_R - start,
+            predicts_R=predicts_R,
+            causal_R=causal_R,
         )
 
     def reserve(self, length: int) -> None:
@@ -152,20 +154,15 @@ _EMPTY = np.zeros(0, np.int64)
 _NOTHING = (_EMPTY, _EMPTY, np.zeros(0, np.bool_))
 
 
-def _reads(canvas: Canvas, start: int, causal_reads: bool, shift: int) -> tuple[IntArray, IntArray, np.ndarray]:
-    """Rows to read, the positions they predict, and whether causally. Row of position p is p - start."""
+def _reads(canvas: Canvas, causal_reads: bool, shift: int) -> tuple[IntArray, IntArray, BoolArray]:
+    """Positions whose rows are read, the positions they predict, and whether causally."""
     predicts = canvas.window_start + np.flatnonzero(canvas.open_L[canvas.window_start :])
-    causal = np.zeros(predicts.shape, np.bool_)
-    read = predicts - shift - start
-    if causal_reads:
-        checked = np.arange(canvas.num_final, canvas.window_start + 1)
-        rest = predicts > canvas.window_start  # its first position is decided causally
-        read = np.concatenate((checked - 1 - start, read[rest]))
-        predicts = np.concatenate((checked, predicts[rest]))
-        causal = np.concatenate((np.ones(checked.shape, np.bool_), causal[rest]))
-    if read.size and read.min() < 0:
-        raise ValueError("a row to be read is not fed again; the cache stored too much")
-    return read, predicts, causal
+    if not causal_reads:
+        return predicts - shift, predicts, np.zeros(predicts.shape, np.bool_)
+    checked = np.arange(canvas.num_final, canvas.window_start + 1)
+    masked = predicts[predicts > canvas.window_start]  # the window's first position is decided causally
+    causal = np.arange(checked.shape[0] + masked.shape[0]) < checked.shape[0]
+    return np.concatenate((checked - 1, masked - shift)), np.concatenate((checked, masked)), causal
 
 
 class Slots:

@@ -3,9 +3,10 @@
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from enum import StrEnum
+from numbers import Integral, Real
 from typing import Protocol
 
-from unmask.core.errors import RequestError
+from unmask.core.errors import RequestError, unknown_name
 
 
 class Mode(StrEnum):
@@ -58,24 +59,46 @@ class SamplingParams:
     num_steps: int | None = None
 
     def __post_init__(self) -> None:
-        _check_range("max_tokens", self.max_tokens, 1, None)
-        _check_range("temperature", self.temperature, 0.0, 2.0)
-        _check_range("top_k", self.top_k, 0, None)
-        if not 0.0 < self.top_p <= 1.0:
-            raise RequestError(f"top_p must be in (0, 1], got {self.top_p}", param="top_p")
-        if self.threshold is not None and not 0.0 < self.threshold <= 1.0:
-            raise RequestError(f"threshold must be in (0, 1], got {self.threshold}", param="diffusion.threshold")
+        _check_whole("max_tokens", self.max_tokens, 1)
+        _check_number("temperature", self.temperature, 0.0, 2.0)
+        _check_number("top_p", self.top_p, 0.0, 1.0, low_open=True)
+        _check_whole("top_k", self.top_k, 0)
+        _check_whole("seed", self.seed)
+        if self.threshold is not None:
+            _check_number("diffusion.threshold", self.threshold, 0.0, 1.0, low_open=True)
         if self.block_size is not None:
-            _check_range("diffusion.block_size", self.block_size, 1, 256)
+            _check_whole("diffusion.block_size", self.block_size, 1, 256)
         if self.num_steps is not None:
-            _check_range("diffusion.num_steps", self.num_steps, 1, 256)
+            _check_whole("diffusion.num_steps", self.num_steps, 1, 256)
+        if self.mode is not None:
+            object.__setattr__(self, "mode", _known_mode(self.mode))  # a plain "ar" is a Mode from here on
 
 
-def _check_range(name: str, value: float, low: float, high: float | None) -> None:
-    """Raises RequestError unless low <= value (<= high)."""
-    if value < low or (high is not None and value > high) or value != value:
+def _known_mode(name: str) -> Mode:
+    """Returns the mode of that name, or raises RequestError."""
+    try:
+        return Mode(name)
+    except ValueError:
+        raise RequestError(str(unknown_name("mode", name, Mode)), param="diffusion.mode") from None
+
+
+def _check_whole(name: str, value: object, low: int | None = None, high: int | None = None) -> None:
+    """Raises RequestError unless the value is an integer (no bool) with low <= value <= high."""
+    if isinstance(value, bool) or not isinstance(value, Integral):
+        raise RequestError(f"{name} must be an integer, got {value!r}", param=name)
+    number = int(value)
+    if (low is not None and number < low) or (high is not None and number > high):
         limit = f"at least {low}" if high is None else f"between {low} and {high}"
-        raise RequestError(f"{name} must be {limit}, got {value}", param=name)
+        raise RequestError(f"{name} must be {limit}, got {number}", param=name)
+
+
+def _check_number(name: str, value: object, low: float, high: float, *, low_open: bool = False) -> None:
+    """Raises RequestError unless the value is a number (no bool, no NaN) with low <= value <= high."""
+    if isinstance(value, bool) or not isinstance(value, Real):
+        raise RequestError(f"{name} must be a number, got {value!r}", param=name)
+    number = float(value)
+    if not low <= number <= high or (low_open and number == low):
+        raise RequestError(f"{name} must be in {'(' if low_open else '['}{low:g}, {high:g}], got {number}", param=name)
 
 
 @dataclass(frozen=True, kw_only=True)

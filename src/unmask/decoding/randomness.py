@@ -26,6 +26,7 @@ class RandomStream:
 
     def uniform(self, *, block: int, step: int, position: int, purpose: Purpose) -> float:
         """One number in [0, 1), a pure function of the arguments."""
-        key = [self.seed % 2**64, self.choice * 256 + purpose]
+        # An explicit uint64: numpy turns a list with a number above 2^63 into floats, and neighbouring seeds collide.
+        key = np.array([self.seed % 2**64, self.choice * 256 + purpose], np.uint64)
         counter = [0, block, step, position]
         return float(np.random.Generator(np.random.Philox(key=key, counter=counter)).random())

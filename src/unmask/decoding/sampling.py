@@ -6,6 +6,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from unmask.core.errors import EngineError
+
 # Shape legend: R rows, V vocabulary.
 
 
@@ -35,12 +37,18 @@ class Sampling:
         Returns:
             ids int64 [R], and confidences float32 [R]: the probability of the most likely token before temperature,
             which does not depend on the draw.
+
+        Raises:
+            EngineError: a row holds NaN or +inf, or nothing but -inf; whatever were drawn from it would be a lie.
         """
         logits_RV[:, list(self.banned_ids)] = -torch.inf
         best_R, ids_R = logits_RV.max(-1)
+        if not bool(best_R.isfinite().all()):  # max passes NaN on
+            raise EngineError("the model's logits are not finite; its weights are damaged or do not fit")
         confidence_R = torch.exp(best_R - logits_RV.logsumexp(-1))
         if self.temperature > 0:
-            probabilities_RV = (logits_RV.double() / self.temperature).softmax(-1)
+            below_RV = logits_RV.double() - best_R[:, None]  # so that a tiny temperature cannot overflow
+            probabilities_RV = (below_RV / self.temperature).softmax(-1)
             ids_R = _draw(self._truncate(probabilities_RV), torch.tensor(uniforms, dtype=torch.float64))
         return ids_R, confidence_R
 

@@ -9,20 +9,25 @@ from torch import Tensor
 from unmask.cache.block_causal import Slots
 from unmask.core.plan import Plan
 from unmask.decoding.belief import Belief
-from unmask.engine.sequence import Sequence as Running
+from unmask.engine.sequence import Running
 from unmask.models.transformer import Transformer
 
 # Shape legend: N rows of all sequences, D hidden, R rows read, H heads, G kv heads, K head width.
 
 
 @torch.inference_mode()
-def denoise(model: Transformer, sequences: Sequence[Running], max_prefill_rows: int) -> None:
+def denoise(model: Transformer, batch: Sequence[tuple[Running, int]]) -> None:
     """Takes every sequence one forward further. Sequences may be in any mode and at any phase of a block.
+
+    Args:
+        model: the transformer.
+        batch: sequences, each with the most clean rows it may feed; at least one.
 
     Each sequence attends in its own shape and every other operation treats rows alike, so what a sequence becomes
     does not depend on which others are in the batch.
     """
-    plans = [s.cache.plan(s.canvas, causal_reads=s.rule.causal_reads, max_rows=max_prefill_rows) for s in sequences]
+    sequences = [sequence for sequence, _ in batch]
+    plans = [s.cache.plan(s.canvas, causal_reads=s.rule.causal_reads, max_rows=rows) for s, rows in batch]
     attention = _BatchAttention(sequences, plans)
     ids_N = torch.from_numpy(np.concatenate([plan.ids_T for plan in plans]))
     positions_N = torch.from_numpy(np.concatenate([plan.positions_T for plan in plans]))

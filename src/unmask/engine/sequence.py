@@ -13,7 +13,7 @@ from unmask.decoding.rules import DecodingRule, is_finished, visible_answer
 
 
 @dataclass(kw_only=True)
-class Sequence:
+class Running:
     """State of one request from admission to its last chunk; owned by the engine loop.
 
     Attributes:
@@ -44,7 +44,7 @@ class Sequence:
     @classmethod
     def start(
         cls, request: Request, params: SamplingParams, rule: DecodingRule, shape: CacheShape, eos_ids: frozenset[int]
-    ) -> "Sequence":
+    ) -> "Running":
         """Lays out the canvas; the cache allocates nothing before the first forward."""
         prompt = np.array(request.prompt_ids, np.int64)
         return cls(
@@ -58,6 +58,16 @@ class Sequence:
             num_reserved=len(request.prompt_ids) + params.max_tokens + 2 * (params.block_size or 0),
             deadline=None if request.timeout_s is None else time.monotonic() + request.timeout_s,
         )
+
+    @property
+    def num_pending(self) -> int:
+        """Clean rows not in the cache yet: the prompt at first, later the last window's tokens."""
+        return self.canvas.window_start - self.cache.stored
+
+    @property
+    def is_prefilling(self) -> bool:
+        """Whether the prompt has not been fed to its end."""
+        return self.cache.stored < self.canvas.prompt_length // self.cache.shape.align * self.cache.shape.align - 1
 
     def take_chunk(self) -> Chunk | None:
         """What changed for the caller since the last call; None if nothing did."""

@@ -125,7 +125,8 @@ def admit(request: Request, settings: EngineSettings, traits: Traits) -> Samplin
         )
     if total + 2 * block_size > settings.max_cached_tokens:
         raise RequestError(
-            f"prompt and max_tokens need {total} cached tokens, but the engine keeps {settings.max_cached_tokens}",
+            f"prompt and max_tokens need {total + 2 * block_size} cached tokens, but the engine keeps "
+            f"{settings.max_cached_tokens}",
             param="max_tokens",
         )
     return replace(params, mode=mode, block_size=block_size, threshold=params.threshold or settings.threshold)

@@ -4,18 +4,20 @@ Done once per file: dequantising takes seconds and the folder is then an ordinar
 """
 
 import json
-import os
+import shutil
+import uuid
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from gguf import GGUFReader
-from gguf.quants import dequantize
+from numpy.typing import NDArray
+from safetensors import SafetensorError
 from safetensors.torch import save_file
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
 
 from unmask.core.errors import CheckpointError
+from unmask.models.gguf_file import GgufFile
 
 _LAYER_NAMES = {
     "attn_norm": "input_layernorm",
@@ -42,85 +44,95 @@ def import_gguf(file: Path, folder: Path) -> None:
     Supported: architecture "llama" with a byte-level BPE tokenizer of the "smollm" pre-tokenizer.
 
     Raises:
-        CheckpointError: damaged file, other architecture or tokenizer.
+        CheckpointError: damaged file, other architecture or tokenizer, or the folder cannot be written.
     """
+    source = GgufFile(file)
+    if source.field("general.architecture") != "llama":
+        raise CheckpointError(f"{file} holds architecture {source.field('general.architecture')!r}, expected 'llama'")
+    tokenizer = _tokenizer(source)
+    tensors = _tensors(source)
+    config = _config(source, tied="lm_head.weight" not in tensors)
+    building = folder.with_name(f"{folder.name}.{uuid.uuid4().hex}.partial")
     try:
-        reader = GGUFReader(file)
-    except (OSError, ValueError, IndexError) as error:
-        raise CheckpointError(f"cannot read {file}: {error}") from error
-    fields = {name: field for name, field in reader.fields.items()}
-    if _field(fields, "general.architecture") != "llama":
-        raise CheckpointError(f"{file} holds architecture {_field(fields, 'general.architecture')!r}, expected 'llama'")
-    building = folder.with_name(f"{folder.name}.{os.getpid()}.partial")
-    building.mkdir(parents=True, exist_ok=True)
-    tensors = _tensors(reader, int(_field(fields, "llama.rope.dimension_count")))
-    config = _config(fields, tied="lm_head.weight" not in tensors)
-    save_file(tensors, building / "model.safetensors", metadata={"format": "pt"})
-    (building / "config.json").write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
-    _tokenizer(fields).save(str(building / "tokenizer.json"))
-    (building / "chat_template.jinja").write_text(_field(fields, "tokenizer.chat_template"), encoding="utf-8")
-    building.rename(folder)
+        building.mkdir(parents=True)
+        save_file(tensors, building / "model.safetensors", metadata={"format": "pt"})
+        (building / "config.json").write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
+        (building / "tokenizer.json").write_text(tokenizer.to_str(), encoding="utf-8")
+        template = source.field("tokenizer.chat_template")
+        (building / "chat_template.jinja").write_text(template, encoding="utf-8")
+        building.rename(folder)
+    except (OSError, SafetensorError) as error:
+        raise CheckpointError(f"cannot write {folder}: {error}") from error
+    finally:
+        shutil.rmtree(building, ignore_errors=True)  # nothing to remove once it is renamed
 
 
-def _field(fields: dict[str, Any], name: str) -> Any:
-    if name not in fields:
-        raise CheckpointError(f"the GGUF file has no field {name!r}")
-    return fields[name].contents()
-
-
-def _tensors(reader: GGUFReader, head_dim: int) -> dict[str, torch.Tensor]:
+def _tensors(source: GgufFile) -> dict[str, torch.Tensor]:
     """Dequantises every tensor to float16 under its official name; undoes llama.cpp's rotary row permutation."""
+    head_dim = _integer(source, "llama.rope.dimension_count")
     tensors: dict[str, torch.Tensor] = {}
-    for tensor in reader.tensors:
-        values = dequantize(tensor.data, tensor.tensor_type).reshape(tuple(reversed(tensor.shape.tolist())))
-        if tensor.name in _TOP_NAMES:
-            name = _TOP_NAMES[tensor.name]
+    for name in source.tensors:
+        values = source.read(name)
+        if name in _TOP_NAMES:
+            official = _TOP_NAMES[name]
         else:
-            parts = tensor.name.split(".")
+            parts = name.split(".")
             if len(parts) != 4 or parts[0] != "blk" or parts[2] not in _LAYER_NAMES:
-                raise CheckpointError(f"unknown GGUF tensor {tensor.name!r}")
-            name = f"model.layers.{parts[1]}.{_LAYER_NAMES[parts[2]]}.weight"
+                raise CheckpointError(f"{source.path} has an unknown tensor {name!r}")
+            official = f"model.layers.{parts[1]}.{_LAYER_NAMES[parts[2]]}.weight"
             if parts[2] in ("attn_q", "attn_k"):
+                if values.ndim != 2 or head_dim < 2 or values.shape[0] % head_dim:
+                    raise CheckpointError(f"tensor {name!r} {values.shape} does not hold heads of {head_dim} rows")
                 values = _unpermute(values, head_dim)
-        tensors[name] = torch.from_numpy(values.astype(np.float16))
+        tensors[official] = torch.from_numpy(values.astype(np.float16))
     return tensors
 
 
-def _unpermute(values: np.ndarray, head_dim: int) -> np.ndarray:
+def _integer(source: GgufFile, name: str) -> int:
+    value = source.field(name)
+    if not isinstance(value, int):
+        raise CheckpointError(f"field {name!r} of {source.path} is {value!r}, expected a whole number")
+    return value
+
+
+def _unpermute(values: NDArray[np.float32], head_dim: int) -> NDArray[np.float32]:
     """Turns interleaved rotary rows back into Hugging Face's half-split order."""
     return values.reshape(-1, head_dim // 2, 2, values.shape[1]).swapaxes(1, 2).reshape(values.shape)
 
 
-def _config(fields: dict[str, Any], *, tied: bool) -> dict[str, Any]:
+def _config(source: GgufFile, *, tied: bool) -> dict[str, Any]:
     """The official config.json of the file's model."""
     return {
         "architectures": ["LlamaForCausalLM"],
         "model_type": "llama",
         "hidden_act": "silu",
-        "vocab_size": int(_field(fields, "llama.vocab_size")),
-        "hidden_size": int(_field(fields, "llama.embedding_length")),
-        "intermediate_size": int(_field(fields, "llama.feed_forward_length")),
-        "num_hidden_layers": int(_field(fields, "llama.block_count")),
-        "num_attention_heads": int(_field(fields, "llama.attention.head_count")),
-        "num_key_value_heads": int(_field(fields, "llama.attention.head_count_kv")),
-        "max_position_embeddings": int(_field(fields, "llama.context_length")),
-        "rope_theta": float(_field(fields, "llama.rope.freq_base")),
-        "rms_norm_eps": float(_field(fields, "llama.attention.layer_norm_rms_epsilon")),
-        "bos_token_id": int(_field(fields, "tokenizer.ggml.bos_token_id")),
-        "eos_token_id": int(_field(fields, "tokenizer.ggml.eos_token_id")),
+        "vocab_size": _integer(source, "llama.vocab_size"),
+        "hidden_size": _integer(source, "llama.embedding_length"),
+        "intermediate_size": _integer(source, "llama.feed_forward_length"),
+        "num_hidden_layers": _integer(source, "llama.block_count"),
+        "num_attention_heads": _integer(source, "llama.attention.head_count"),
+        "num_key_value_heads": _integer(source, "llama.attention.head_count_kv"),
+        "max_position_embeddings": _integer(source, "llama.context_length"),
+        "rope_theta": source.field("llama.rope.freq_base"),
+        "rms_norm_eps": source.field("llama.attention.layer_norm_rms_epsilon"),
+        "bos_token_id": _integer(source, "tokenizer.ggml.bos_token_id"),
+        "eos_token_id": _integer(source, "tokenizer.ggml.eos_token_id"),
         "tie_word_embeddings": tied,
         "dtype": "float16",
     }
 
 
-def _tokenizer(fields: dict[str, Any]) -> Tokenizer:
+def _tokenizer(source: GgufFile) -> Tokenizer:
     """Byte-level BPE that splits digits one by one, from the file's own vocabulary and merges."""
-    kind = (_field(fields, "tokenizer.ggml.model"), _field(fields, "tokenizer.ggml.pre"))
+    kind = (source.field("tokenizer.ggml.model"), source.field("tokenizer.ggml.pre"))
     if kind != ("gpt2", "smollm"):
         raise CheckpointError(f"GGUF tokenizer {kind} is not supported; convert the model with its own tokenizer.json")
-    tokens: list[str] = _field(fields, "tokenizer.ggml.tokens")
-    merges = [tuple(merge.split(" ", 1)) for merge in _field(fields, "tokenizer.ggml.merges")]
-    types: list[int] = _field(fields, "tokenizer.ggml.token_type")
+    tokens: list[str] = source.field("tokenizer.ggml.tokens")
+    merges = [(left, right) for left, _, right in (m.partition(" ") for m in source.field("tokenizer.ggml.merges"))]
+    types: list[int] = source.field("tokenizer.ggml.token_type")
+    known = set(tokens)
+    if len(types) != len(tokens) or any(not {left, right, left + right} <= known for left, right in merges):
+        raise CheckpointError(f"the tokenizer in {source.path} contradicts itself; download the file again")
     tokenizer = Tokenizer(models.BPE(vocab={token: i for i, token in enumerate(tokens)}, merges=merges))
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
         [pre_tokenizers.Digits(individual_digits=True), pre_tokenizers.ByteLevel(add_prefix_space=False)]

@@ -1,7 +1,10 @@
 """Text <-> token ids, on Hugging Face `tokenizers`."""
 
+import json
 from collections.abc import Iterable, Sequence
 from pathlib import Path
+from types import TracebackType
+from typing import cast
 
 from tokenizers import Tokenizer as HfTokenizer
 
@@ -28,10 +31,11 @@ class Tokenizer:
         self.eos_ids = frozenset(eos_ids)
         added = backend.get_added_tokens_decoder()
         self.special_ids = frozenset(int(i) for i, token in added.items() if token.special)
-        self.vocab_size = backend.get_vocab_size(with_added_tokens=True)
+        vocabulary = backend.get_vocab(with_added_tokens=True)
+        self.vocab_size = max(vocabulary.values(), default=-1) + 1  # ids may have gaps
         alphabet = _byte_alphabet()
         self._bytes: list[bytes] = [b""] * self.vocab_size
-        for token, i in backend.get_vocab(with_added_tokens=True).items():
+        for token, i in vocabulary.items():
             if i in self.special_ids:
                 continue
             if i in added or any(char not in alphabet for char in token):
@@ -44,16 +48,22 @@ class Tokenizer:
         """Reads `tokenizer.json` of a checkpoint folder.
 
         Raises:
-            CheckpointError: no such file, or not a tokenizer.
+            CheckpointError: no such file, damaged, or not byte-level.
         """
         file = folder / "tokenizer.json"
         if not file.is_file():
             raise CheckpointError(f"{file} does not exist; a checkpoint folder needs it")
         try:
-            backend = HfTokenizer.from_file(str(file))
-        except Exception as error:  # noqa: BLE001 - tokenizers raises plain Exception for every damaged file
+            text = file.read_text(encoding="utf-8")
+            description = json.loads(text)
+        except (OSError, ValueError, RecursionError) as error:
             raise CheckpointError(f"cannot read {file}: {error}") from error
-        return cls(backend, eos_ids)
+        if not _is_byte_level(description):
+            raise CheckpointError(
+                f"{file} is not a byte-level tokenizer (as Llama 3, Qwen, SmolLM have); no other works"
+            )
+        with _DamagedTokenizer(file):
+            return cls(HfTokenizer.from_str(text), eos_ids)
 
     def encode(self, text: str) -> list[int]:
         """Token ids of a text; special tokens written in it are parsed as such."""
@@ -67,6 +77,36 @@ class Tokenizer:
         """Raw bytes of one token; empty for special tokens and ids outside the vocabulary."""
         return self._bytes[token_id] if 0 <= token_id < self.vocab_size else b""
 
+    def spelling(self, token_id: int) -> str:
+        """Exact spelling of a token in the vocabulary ("" outside it)."""
+        return self._backend.id_to_token(token_id) or ""
+
     def id_of(self, token: str) -> int | None:
         """Id of a token by its exact spelling, None if absent."""
         return self._backend.token_to_id(token)
+
+
+def _is_byte_level(description: object) -> bool:
+    """Whether the decoder of a tokenizer.json maps GPT-2's stand-in characters back to bytes."""
+    fields = cast("dict[str, object]", description) if isinstance(description, dict) else {}
+    decoder = fields.get("decoder")
+    return '"type": "ByteLevel"' in json.dumps(decoder)
+
+
+class _DamagedTokenizer:
+    """Turns what `tokenizers` raises for a damaged file into CheckpointError.
+
+    It raises bare `Exception`, so exactly that class is taken and none that derives from it: our own mistakes pass.
+    """
+
+    def __init__(self, file: Path) -> None:
+        self._file = file
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, _traceback: TracebackType | None
+    ) -> None:
+        if kind is Exception:
+            raise CheckpointError(f"cannot read {self._file}: {error}") from error

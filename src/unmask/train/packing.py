@@ -136,7 +136,12 @@ def block_starts(first: int, length: int, size: int, head: int) -> list[int]:
 
 
 def pack(
-    prefix_ids: Sequence[int], samples: Sequence[Sample], recipe: NoiseRecipe, rng: np.random.Generator
+    prefix_ids: Sequence[int],
+    samples: Sequence[Sample],
+    recipe: NoiseRecipe,
+    rng: np.random.Generator,
+    *,
+    noisy: bool = True,
 ) -> PackedBatch:
     """Packs conversations behind their shared prefix and draws their noise.
 
@@ -145,12 +150,13 @@ def pack(
         samples: at least one; each with a non-empty prompt and answer.
         recipe: see `NoiseRecipe`.
         rng: source of all noise; equal states give equal batches.
+        noisy: False leaves the noisy copies out (plain AR training).
     """
     rows = _Rows()
     rows.add(prefix_ids, 0, 0, 0, [0] * len(prefix_ids))
     size_of_branch = [0]
     ar: list[tuple[int, int]] = []
-    noisy: list[tuple[int, int]] = []
+    masked: list[tuple[int, int]] = []
     for branch, sample in enumerate(samples, start=1):
         size = int(rng.choice(recipe.block_sizes))
         size_of_branch.append(size)
@@ -160,7 +166,8 @@ def pack(
         answer_at = begin + len(sample.prompt_ids)
         last_prompt = first + len(sample.prompt_ids) - 1
         ar += [(last_prompt + i, target) for i, target in enumerate(sample.answer_ids)]
-        noisy += _noisy_copies(rows, clean, begin, answer_at, last_prompt, branch, size, recipe, rng)
+        if noisy:
+            masked += _noisy_copies(rows, clean, begin, answer_at, last_prompt, branch, size, recipe, rng)
     block = np.array(rows.positions) // np.maximum(np.array(size_of_branch)[rows.branch], 1)
     if recipe.attention is AttentionPattern.BLOCK_CAUSAL and len(set(size_of_branch[1:])) > 1:
         raise ConfigError("block-causal training takes one block size per packed row")
@@ -172,8 +179,8 @@ def pack(
         visible_NN=rows.visible(recipe, block),
         ar_rows_A=torch.tensor([row for row, _ in ar]),
         ar_targets_A=torch.tensor([target for _, target in ar]),
-        noisy_rows_M=torch.tensor([row for row, _ in noisy], dtype=torch.long),
-        noisy_targets_M=torch.tensor([target for _, target in noisy], dtype=torch.long),
+        noisy_rows_M=torch.tensor([row for row, _ in masked], dtype=torch.long),
+        noisy_targets_M=torch.tensor([target for _, target in masked], dtype=torch.long),
         num_prefix=len(prefix_ids),
         branch_lengths=tuple(rows.branch.count(branch) for branch in range(1, len(samples) + 1)),
         num_answer_tokens=len(ar),

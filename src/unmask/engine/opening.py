@@ -1,0 +1,186 @@
+"""From a model's name or folder to everything an engine and a server need of it."""
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Literal
+
+from unmask.core.errors import CheckpointError, UnmaskError, unknown_name
+from unmask.models import smol_agent
+from unmask.models.families import FAMILIES, family_of
+from unmask.models.linear import Int8Linear, LinearFactory, TiledLinear
+from unmask.models.loading import Loaded, check_traits, load, read_json
+from unmask.text.chat import ChatTemplate
+from unmask.text.tokenizer import Tokenizer
+
+Precision = Literal["auto", "int8", "fp32"]
+
+EMBEDDED = "smol-agent"
+LINEARS: Mapping[Precision, LinearFactory] = {"auto": Int8Linear, "int8": Int8Linear, "fp32": TiledLinear}
+"""How projections are kept; "auto" is what is fastest on a CPU."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class OpenModel:
+    """A model ready to serve.
+
+    Attributes:
+        loaded: transformer and traits.
+        tokenizer: of the checkpoint.
+        template: its chat template; None for a checkpoint without one.
+        model_id: name under which it is served.
+        precision: what "auto" became.
+    """
+
+    loaded: Loaded
+    tokenizer: Tokenizer
+    template: ChatTemplate | None
+    model_id: str
+    precision: Precision
+
+    def chat_template(self) -> ChatTemplate:
+        """Returns the template.
+
+        Raises:
+            CheckpointError: the checkpoint has none.
+        """
+        if self.template is None:
+            raise CheckpointError(
+                f"{self.model_id} has no chat template; add chat_template.jinja to its folder, or give raw prompts"
+            )
+        return self.template
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Files:
+    """Where the parts of a model lie."""
+
+    folder: Path
+    adapter: Path | None
+    template: Path | None
+    model_id: str
+
+
+def open_model(
+    name: str, *, cache_dir: Path, precision: Precision = "auto", progress: Callable[[str], None] = lambda _: None
+) -> OpenModel:
+    """Opens a model by name, or a checkpoint folder in the official Hugging Face layout.
+
+    What is cheap to check (config, traits, tokenizer, template) is checked before any weights are read.
+
+    Args:
+        name: "smol-agent" or a path; a path wins where both exist.
+        cache_dir: where the embedded model is kept.
+        precision: how projections are kept; "auto" is int8 on CPU.
+        progress: told what takes time, one line each.
+
+    Raises:
+        ConfigError: no such model or precision.
+        CheckpointError: the checkpoint is incomplete, damaged or of an unknown kind; one line, with the way out.
+    """
+    if precision not in LINEARS:
+        raise unknown_name("precision", precision, LINEARS)
+    files = _locate(name, cache_dir, progress)
+    try:
+        return _open(files, precision)
+    except OSError as error:
+        raise CheckpointError(f"cannot read {files.folder}: {error}") from error
+
+
+def _locate(name: str, cache_dir: Path, progress: Callable[[str], None]) -> _Files:
+    folder = Path(name).expanduser()
+    try:
+        if folder.is_dir():
+            return _Files(folder=folder, adapter=None, template=None, model_id=folder.resolve().name)
+        if folder.exists():
+            raise CheckpointError(f"{name} is a file; give the checkpoint's folder")
+    except OSError as error:
+        raise CheckpointError(f"cannot read {name}: {error}") from error
+    if name == EMBEDDED:
+        if not (smol_agent.ADAPTER / "adapter_config.json").is_file():
+            raise CheckpointError(f"this installation lacks {EMBEDDED}'s adapter ({smol_agent.ADAPTER}); install again")
+        base = smol_agent.prepare(cache_dir, progress)
+        return _Files(folder=base, adapter=smol_agent.ADAPTER, template=smol_agent.TEMPLATE, model_id=EMBEDDED)
+    if "/" in name or name.startswith("."):
+        raise CheckpointError(f"no checkpoint folder at {name}; download the model first, or use {EMBEDDED!r}")
+    unknown = unknown_name("model", name, [EMBEDDED])
+    raise type(unknown)(f"{unknown}; the path of a checkpoint folder works too")
+
+
+def _open(files: _Files, precision: Precision) -> OpenModel:
+    eos_ids = _check_config(files)
+    tokenizer = Tokenizer.load(files.folder, eos_ids)
+    template = ChatTemplate.load(files.template) if files.template else _find_template(files.folder)
+    loaded = load(files.folder, linear=LINEARS[precision], adapter=files.adapter)
+    loaded = replace(loaded, traits=check_traits(replace(loaded.traits, eos_ids=eos_ids), loaded.config))
+    if tokenizer.vocab_size > loaded.config.vocab_size:
+        raise CheckpointError(
+            f"the tokenizer in {files.folder} has {tokenizer.vocab_size} ids, but the model only "
+            f"{loaded.config.vocab_size}; they do not belong together"
+        )
+    return OpenModel(
+        loaded=loaded,
+        tokenizer=tokenizer,
+        template=template,
+        model_id=files.model_id,
+        precision="int8" if precision == "auto" else precision,
+    )
+
+
+def _check_config(files: _Files) -> frozenset[int]:
+    """Checks config.json without reading weights; returns the ids that end an answer."""
+    folder = files.folder
+    raw = read_json(folder / "config.json")
+    if files.adapter is not None:
+        raw |= {"unmask": read_json(files.adapter / "adapter_config.json").get("unmask", {})}
+    try:
+        family = FAMILIES[family_of(raw)]
+        config = family.build_config(raw)
+        traits = check_traits(family.build_traits(raw, config), config)
+        eos_ids = traits.eos_ids | _eos_of(_read_if_there(folder / "generation_config.json"))
+    except UnmaskError as error:
+        raise CheckpointError(f"{folder}: {error}") from error
+    except (TypeError, ValueError, AttributeError, LookupError, ArithmeticError) as error:
+        raise CheckpointError(f"{folder / 'config.json'} holds a value that makes no sense: {error}") from error
+    if not eos_ids:
+        raise CheckpointError(f"{folder} names no eos_token_id in config.json or generation_config.json; add it")
+    bad = [i for i in eos_ids if not isinstance(i, int) or not 0 <= i < config.vocab_size]
+    if bad:
+        raise CheckpointError(f"eos_token_id {bad[0]!r} in {folder} is outside the vocabulary of {config.vocab_size}")
+    return eos_ids
+
+
+def _eos_of(raw: Mapping[str, Any]) -> frozenset[int]:
+    eos = raw.get("eos_token_id")
+    return frozenset(eos if isinstance(eos, list) else [] if eos is None else [eos])
+
+
+def _find_template(folder: Path) -> ChatTemplate | None:
+    """`chat_template.jinja`, else the one in `tokenizer_config.json`, else None."""
+    raw = _read_if_there(folder / "tokenizer_config.json")
+    names = ("bos_token", "eos_token", "pad_token", "unk_token")
+    tokens = {name: spelling for name in names if (spelling := _spelling(raw.get(name))) is not None}
+    file = folder / "chat_template.jinja"
+    source = file.read_text(encoding="utf-8") if file.is_file() else raw.get("chat_template")
+    if isinstance(source, list):  # several templates by name
+        source = {entry.get("name"): entry.get("template") for entry in source if isinstance(entry, dict)}.get(
+            "default"
+        )
+    if source is None:
+        return None
+    if not isinstance(source, str):
+        raise CheckpointError(
+            f"chat_template in {folder / 'tokenizer_config.json'} is {json.dumps(source)[:40]}, not text"
+        )
+    return ChatTemplate(source, tokens)
+
+
+def _spelling(token: Any) -> str | None:
+    """A special token is written as text or as an object with its text under "content"."""
+    text = token.get("content") if isinstance(token, dict) else token
+    return text if isinstance(text, str) else None
+
+
+def _read_if_there(file: Path) -> dict[str, Any]:
+    return read_json(file) if file.exists() else {}

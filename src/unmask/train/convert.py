@@ -1,0 +1,278 @@
+"""AR checkpoint -> block diffusion (A2D): dual-loss training with LoRA or all weights, resumable."""
+
+import json
+import math
+import shutil
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from unmask.core.errors import CheckpointError, ConfigError
+from unmask.models.config import AttentionPattern
+from unmask.models.linear import PlainLinear
+from unmask.models.loading import Loaded, load, read_json
+from unmask.models.saving import official_tensors, save_checkpoint
+from unmask.text.chat import ChatTemplate
+from unmask.text.tokenizer import Tokenizer
+from unmask.train.lora import LoraSettings, adapter_tensors, attach, save_adapter
+from unmask.train.objectives import DualLoss, denoiser
+from unmask.train.packing import NoiseRecipe, pack
+from unmask.train.sources import Encoder, JsonlSource, Source, ToolCallSource
+from unmask.train.state import load_state, save_state
+
+
+@dataclass(frozen=True, kw_only=True)
+class ConvertSettings:
+    """One conversion run. Equal settings give equal weights on one machine.
+
+    Attributes:
+        base: checkpoint folder of a Llama-shaped AR model.
+        template: chat template file; None takes the base's `chat_template.jinja`.
+        out: run folder: `log.jsonl`, `state.safetensors`, and at the end `adapter/` (LoRA) or `model/` (all weights).
+        data: "toolcalls" (our generator) or a JSON-lines file of conversations.
+        general: optional JSON-lines file of {"prompt", "answer"} mixed into "toolcalls".
+        general_share: share of steps made of those.
+        steps: optimiser steps.
+        conversations: per step.
+        lr, warmup, decay_from: peak rate; linear warm-up steps; share of the steps after which it falls linearly to 5 %.
+        full: train all projections instead of adapters.
+        lora: adapter settings.
+        mask_token_id: None picks an unused special token of the tokenizer.
+        attention, block_sizes, logit_shift, full_share, random_start: see `NoiseRecipe`.
+        ar_weight, diffusion_weight, confidence_weight: see `DualLoss`.
+        seed: of adapters, data and noise.
+        save_every: steps between saved states.
+        threads: CPU threads; None lets torch decide.
+    """
+
+    base: Path
+    out: Path
+    template: Path | None = None
+    data: str = "toolcalls"
+    general: Path | None = None
+    general_share: float = 0.1
+    steps: int = 1000
+    conversations: int = 4
+    lr: float = 1e-3
+    warmup: int = 20
+    decay_from: float = 0.5
+    full: bool = False
+    lora: LoraSettings = LoraSettings(int8=True)
+    mask_token_id: int | None = None
+    attention: AttentionPattern = AttentionPattern.CAUSAL_CONTEXT
+    block_sizes: tuple[int, ...] = (8, 12, 16)
+    logit_shift: Literal[0, 1] = 0
+    full_share: float = 0.6
+    random_start: float = 0.5
+    ar_weight: float = 1.0
+    diffusion_weight: float = 1.0
+    confidence_weight: float = 0.0
+    seed: int = 0
+    save_every: int = 50
+    threads: int | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("steps", "conversations", "save_every"):
+            if getattr(self, name) < 1:
+                raise ConfigError(f"{name} must be at least 1, got {getattr(self, name)}")
+        if not self.lr > 0:
+            raise ConfigError(f"lr must be positive, got {self.lr}")
+        if self.ar_weight + self.diffusion_weight <= 0:
+            raise ConfigError("ar_weight and diffusion_weight are both 0: there is nothing to train")
+
+    def rate(self, step: int) -> float:
+        """Learning rate of a 0-based step."""
+        rise = min(1.0, (step + 1) / max(self.warmup, 1))
+        start = self.decay_from * self.steps
+        fall = 1.0 if step < start else max(0.05, 1 - (step - start) / max(self.steps - start, 1))
+        return self.lr * rise * fall
+
+
+@dataclass(frozen=True, kw_only=True)
+class StepReport:
+    """News after a step: for progress bars and logs."""
+
+    step: int
+    steps: int
+    seconds: float
+    rows: int
+    metrics: dict[str, float]
+
+
+def pick_mask_token(tokenizer: Tokenizer, template_text: str, taken: frozenset[int]) -> int:
+    """Chooses an unused special token as the mask.
+
+    A row of the embedding table that no text can produce: special, not EOS, BOS or padding, absent from the template.
+
+    Raises:
+        ConfigError: there is none; name one with `--mask-token-id`.
+    """
+    for token_id in sorted(tokenizer.special_ids):
+        text = tokenizer.spelling(token_id)
+        unused = token_id not in taken and text not in template_text
+        if unused and not any(word in text.lower() for word in ("endoftext", "pad", "unk", "bos", "eos", "im_")):
+            return token_id
+    raise ConfigError("the tokenizer has no unused special token for the mask; name one with --mask-token-id")
+
+
+def convert(settings: ConvertSettings, report: Callable[[StepReport], None]) -> Path:
+    """Runs (or resumes) a conversion.
+
+    Returns:
+        The folder of the result: `out/adapter` or `out/model`.
+
+    Raises:
+        ConfigError, CheckpointError: impossible settings, damaged base; the message says the way out.
+    """
+    if settings.threads is not None:
+        torch.set_num_threads(settings.threads)
+    loaded = load(settings.base, linear=PlainLinear)
+    tokenizer = Tokenizer.load(settings.base, loaded.traits.eos_ids)
+    template_file = settings.template or settings.base / "chat_template.jinja"
+    template = ChatTemplate.load(template_file)
+    settings = replace(settings, mask_token_id=_mask_token(settings, loaded, tokenizer, template_file))
+    run = _Run(settings, loaded, _source(settings, Encoder(tokenizer, template)))
+    run.train(report)
+    return run.export(template_file)
+
+
+def _mask_token(settings: ConvertSettings, loaded: Loaded, tokenizer: Tokenizer, template_file: Path) -> int:
+    eos_ids = loaded.traits.eos_ids
+    if not eos_ids:
+        raise CheckpointError(f"{settings.base / 'config.json'} names no eos_token_id; conversion needs one")
+    if settings.mask_token_id is None:
+        return pick_mask_token(tokenizer, template_file.read_text(encoding="utf-8"), eos_ids)
+    if not 0 <= settings.mask_token_id < loaded.config.vocab_size or settings.mask_token_id in eos_ids:
+        raise ConfigError(f"mask_token_id {settings.mask_token_id} is an EOS or outside the vocabulary")
+    return settings.mask_token_id
+
+
+def _source(settings: ConvertSettings, encoder: Encoder) -> Source:
+    if settings.data != "toolcalls":
+        return JsonlSource(encoder, Path(settings.data), conversations=settings.conversations)
+    general: list[tuple[str, str]] = []
+    if settings.general is not None:
+        try:
+            rows = [json.loads(line) for line in settings.general.read_text(encoding="utf-8").splitlines()]
+            general = [(row["prompt"], row["answer"]) for row in rows]
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise ConfigError(f"cannot read general prompts from {settings.general}: {error}") from error
+    return ToolCallSource(
+        encoder, conversations=settings.conversations, general=general, general_share=settings.general_share
+    )
+
+
+class _Run:
+    """One conversion in progress."""
+
+    def __init__(self, settings: ConvertSettings, loaded: Loaded, source: Source) -> None:
+        self.settings, self.loaded, self.source = settings, loaded, source
+        model, mask = loaded.model, settings.mask_token_id
+        assert mask is not None, "the mask token is chosen before the run"
+        self.mask: int = mask
+        if settings.full:
+            model.requires_grad_(False)
+            projections = [m for block in model.layers for m in block.modules() if isinstance(m, PlainLinear)]
+            self.named = {f"weight.{i}": m.weight.requires_grad_(True) for i, m in enumerate(projections)}
+        else:
+            self.named = {f"lora.{i}": p for i, p in enumerate(attach(model, settings.lora, settings.seed))}
+        noise = torch.Generator().manual_seed(settings.seed + 1)
+        row = model.embedding[mask]
+        self.mask_embedding = nn.Parameter(row + 0.02 * torch.randn(row.shape, generator=noise))
+        self.named["mask_embedding"] = self.mask_embedding
+        self.optimizer = torch.optim.AdamW(self.named.values(), lr=settings.lr, betas=(0.9, 0.99), weight_decay=0.0)
+        eos = min(loaded.traits.eos_ids)
+        self.recipe = NoiseRecipe(
+            mask_token_id=mask,
+            fill_token_id=eos,
+            attention=settings.attention,
+            block_sizes=settings.block_sizes,
+            logit_shift=settings.logit_shift,
+            full_share=settings.full_share,
+            random_start=settings.random_start,
+        )
+        self.objective = DualLoss(
+            mask_token_id=mask,
+            ar_weight=settings.ar_weight,
+            diffusion_weight=settings.diffusion_weight,
+            confidence_weight=settings.confidence_weight,
+        )
+
+    def facts(self) -> dict[str, Any]:
+        """What the converted checkpoint's config says under "unmask"."""
+        return {
+            "mask_token_id": self.mask,
+            "attention": self.settings.attention.value,
+            "block_size": self.settings.block_sizes[0],
+            "logit_shift": self.settings.logit_shift,
+        }
+
+    def identity(self) -> dict[str, Any]:
+        """Settings that must not change between a run and its resumption."""
+        kept = {k: v for k, v in asdict(self.settings).items() if k not in ("out", "threads", "save_every", "steps")}
+        return json.loads(json.dumps({**kept, "source": self.source.fingerprint()}, default=str))
+
+    def train(self, report: Callable[[StepReport], None]) -> None:
+        """Takes the remaining steps."""
+        settings = self.settings
+        progress = load_state(settings.out, self.named, self.optimizer)
+        if progress is not None and progress["identity"] != self.identity():
+            changed = [k for k, v in self.identity().items() if progress["identity"].get(k) != v]
+            raise ConfigError(f"{settings.out} holds a run with other {', '.join(changed)}; choose another --out")
+        start = progress["step"] if progress is not None else 0
+        settings.out.mkdir(parents=True, exist_ok=True)
+        denoise = denoiser(self.loaded.model, self.mask_embedding, self.mask)
+        with (settings.out / "log.jsonl").open("a", encoding="utf-8") as log:
+            for step in range(start, settings.steps):
+                began = time.perf_counter()
+                data = self.source.step(settings.seed, step)
+                rng = np.random.default_rng([settings.seed, step])
+                noisy = settings.diffusion_weight > 0
+                batch = pack(data.prefix_ids, data.samples, self.recipe, rng, noisy=noisy)
+                for group in self.optimizer.param_groups:
+                    group["lr"] = settings.rate(step)
+                loss = self.objective(denoise, batch)
+                if not math.isfinite(loss.metrics["loss"]):
+                    raise ConfigError(f"the loss is {loss.metrics['loss']} at step {step}; lower --lr and resume")
+                loss.value.backward()
+                norm = nn.utils.clip_grad_norm_(list(self.named.values()), 1.0)
+                self.optimizer.step()
+                self.optimizer.zero_grad()
+                metrics = {**loss.metrics, "lr": settings.rate(step), "grad_norm": float(norm)}
+                news = StepReport(
+                    step=step + 1,
+                    steps=settings.steps,
+                    seconds=time.perf_counter() - began,
+                    rows=len(batch.ids_N),
+                    metrics=metrics,
+                )
+                log.write(json.dumps({"step": news.step, "seconds": round(news.seconds, 3), "rows": news.rows, **metrics}) + "\n")
+                log.flush()
+                report(news)
+                if news.step % settings.save_every == 0 or news.step == settings.steps:
+                    facts = {"step": news.step, "identity": self.identity()}
+                    save_state(settings.out, self.named, self.optimizer, facts)
+
+    def export(self, template_file: Path) -> Path:
+        """Writes the result: a PEFT adapter, or a whole checkpoint in the official layout."""
+        settings = self.settings
+        if not settings.full:
+            tensors: dict[str, Tensor] = adapter_tensors(self.loaded.model)
+            tensors["unmask.mask_embedding"] = self.mask_embedding.detach()
+            folder = settings.out / "adapter"
+            save_adapter(folder, tensors, settings.lora, self.facts())
+            return folder
+        with torch.no_grad():
+            self.loaded.model.embedding[self.mask] = self.mask_embedding
+        folder = settings.out / "model"
+        raw = {**read_json(settings.base / "config.json"), "unmask": self.facts()}
+        save_checkpoint(folder, official_tensors(self.loaded), raw)
+        shutil.copyfile(settings.base / "tokenizer.json", folder / "tokenizer.json")
+        shutil.copyfile(template_file, folder / "chat_template.jinja")
+        return folder
