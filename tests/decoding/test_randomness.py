@@ -5,6 +5,8 @@ import pytest
 
 from unmask.decoding.randomness import Purpose, RandomStream
 
+KNOWN = [0.8133540609793564, 0.0751511510959112, 0.654829510352994]
+
 
 def draw(seed: int = 0, choice: int = 0, block: int = 0, step: int = 0, position: int = 0) -> float:
     stream = RandomStream(seed=seed, choice=choice)
@@ -47,13 +49,10 @@ def test_seeds_count_modulo_2_to_the_64() -> None:
 
 def test_known_numbers() -> None:
     """Replays depend on these; a new numpy that changes them is a breaking change."""
-    assert [draw(0), draw(1), draw(-1)] == pytest.approx(KNOWN, abs=0)
+    assert [draw(0), draw(1), draw(-1)] == KNOWN
 
 
 def test_draws_are_uniform() -> None:
     numbers = np.array([draw(seed=3, position=position, step=step) for position in range(80) for step in range(50)])
     observed, _ = np.histogram(numbers, bins=20, range=(0, 1))
     assert ((observed - 200.0) ** 2 / 200.0).sum() < 43.8  # chi-square, 19 degrees of freedom, p = 0.001
-
-
-KNOWN: list[float] = []

@@ -97,9 +97,9 @@ def test_unmask_ends_at_an_eos_with_nothing_open_before_it() -> None:
 def test_unmask_decides_nothing_past_the_limit() -> None:
     rule = Unmask(window=window(4), sampling=GREEDY, threshold=0.5)
     canvas = rule.begin(np.array([5]), 2)
-    canvas = canvas.apply(rule.step(canvas, belief([(1, 1, 0.1), (2, 2, 0.2), (3, 3, 0.9), (4, 4, 0.9)]), RANDOM))
+    canvas = canvas.apply(rule.step(canvas, belief([(1, 1, 0.2), (2, 2, 0.3), (3, 3, 0.9), (4, 4, 0.9)]), RANDOM))
     assert looks(canvas) == "5 | ?0 2 ?0 ?0"
-    canvas = canvas.apply(rule.step(canvas, belief([(1, 1, 0.1), (3, 3, 0.9), (4, 4, 0.9)]), RANDOM))
+    canvas = canvas.apply(rule.step(canvas, belief([(1, 1, 0.2), (3, 3, 0.9), (4, 4, 0.9)]), RANDOM))
     assert looks(canvas) == "5 1 2 | ?0 ?0"
     assert is_finished(canvas, frozenset([EOS]))
 

@@ -1,7 +1,7 @@
 """The offline API: prompts in, completions out, everything batched on one engine loop."""
 
 import queue
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import count
@@ -132,11 +132,14 @@ class LLM:
         tools: Sequence[Mapping[str, Any]] | None = None,
         raw: bool = False,
         drafts: bool = False,
-    ) -> Iterator[Chunk]:
-        """Answers one prompt chunk by chunk; closing the iterator early frees its slot.
+    ) -> Generator[Chunk, None, None]:
+        """Answers one prompt chunk by chunk; closing the generator early frees its slot.
 
         Args:
-            prompt, params, tools, raw: see `generate`.
+            prompt: a text or a conversation.
+            params: its settings.
+            tools: OpenAI tool objects offered.
+            raw: see `generate`.
             drafts: chunks carry what the rest of the answer looks like now, too.
         """
         (request,) = self._requests([prompt], params, tools, raw, drafts=drafts)
@@ -187,7 +190,7 @@ class LLM:
         messages = [{"role": "user", "content": prompt}] if isinstance(prompt, str) else prompt
         return self.model.chat_template().render(messages, tools)
 
-    def _run(self, requests: Sequence[Request]) -> Iterator[tuple[int, Chunk]]:
+    def _run(self, requests: Sequence[Request]) -> Generator[tuple[int, Chunk], None, None]:
         """Yields (index, chunk) as they come; never more in flight than run at once, and the next few waiting."""
         news: queue.SimpleQueue[tuple[int, Chunk | UnmaskError]] = queue.SimpleQueue()
         limit = self.settings.max_running + min(self.settings.max_running, self.settings.max_waiting)

@@ -103,7 +103,7 @@ def _locate(name: str, cache_dir: Path, progress: Callable[[str], None]) -> _Fil
         base = smol_agent.prepare(cache_dir, progress)
         return _Files(folder=base, adapter=smol_agent.ADAPTER, template=smol_agent.TEMPLATE, model_id=EMBEDDED)
     if "/" in name or name.startswith("."):
-        raise CheckpointError(f"no checkpoint folder at {name}; download the model first, or use {EMBEDDED!r}")
+        raise CheckpointError(f"no checkpoint folder at {name}; give the path of one, or {EMBEDDED!r}")
     unknown = unknown_name("model", name, [EMBEDDED])
     raise type(unknown)(f"{unknown}; the path of a checkpoint folder works too")
 

@@ -9,14 +9,16 @@ import torch
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
-from unmask.models.families import FAMILIES
+from unmask.models.families import FAMILIES, family_of
 from unmask.models.loading import Loaded
 
 
-def official_tensors(loaded: Loaded) -> dict[str, Tensor]:
+def official_tensors(loaded: Loaded, raw: Mapping[str, Any]) -> dict[str, Tensor]:
     """Splits fused parameters back into the official tensors.
 
-    Needs plain float weights (a model loaded with `PlainLinear` or `TiledLinear`).
+    Args:
+        loaded: a model with plain float weights (`PlainLinear` or `TiledLinear`).
+        raw: its config.json, which names the family.
     """
     config = loaded.config
     feed = config.intermediate_size
@@ -24,7 +26,7 @@ def official_tensors(loaded: Loaded) -> dict[str, Tensor]:
         "qkv": [config.q_size, config.kv_size, config.kv_size],
         "gate_up": [feed, feed],
     }
-    key_map = next(spec.key_map for spec in FAMILIES.values())(config)
+    key_map = FAMILIES[family_of(raw)].key_map(config)
     tensors: dict[str, Tensor] = {}
     for ours, names in key_map.items():
         value = _parameter(loaded.model, ours)

@@ -49,22 +49,24 @@ class Block(nn.Module):
     def forward(self, x_ND: Tensor, cos_N1K: Tensor, sin_N1K: Tensor, attend: Callable[..., Tensor]) -> Tensor:
         """Maps [N, D] to [N, D]."""
         config = self.config
-        q, k, v = self.qkv(self.input_norm(x_ND)).split([config.q_size, config.kv_size, config.kv_size], dim=-1)
-        q_NHK = q.unflatten(-1, (config.num_heads, config.head_dim))
-        k_NGK = k.unflatten(-1, (config.num_kv_heads, config.head_dim))
-        v_NGK = v.unflatten(-1, (config.num_kv_heads, config.head_dim))
+        heads = self.qkv(self.input_norm(x_ND)).unflatten(-1, (-1, config.head_dim))
+        qk_NXK, v_NGK = heads.split([config.num_heads + config.num_kv_heads, config.num_kv_heads], dim=1)
         if self.q_norm is not None and self.k_norm is not None:
-            q_NHK, k_NGK = self.q_norm(q_NHK), self.k_norm(k_NGK)
-        q_NHK, k_NGK = rotate(q_NHK, cos_N1K, sin_N1K), rotate(k_NGK, cos_N1K, sin_N1K)
+            q_NHK, k_NGK = qk_NXK.split([config.num_heads, config.num_kv_heads], dim=1)
+            qk_NXK = torch.cat((self.q_norm(q_NHK), self.k_norm(k_NGK)), dim=1)
+        q_NHK, k_NGK = rotate(qk_NXK, cos_N1K, sin_N1K).split([config.num_heads, config.num_kv_heads], dim=1)
         x_ND = x_ND + self.out(attend(q_NHK, k_NGK, v_NGK).flatten(1))
         gate_NF, up_NF = self.gate_up(self.post_norm(x_ND)).chunk(2, dim=-1)
         return x_ND + self.down(functional.silu(gate_NF) * up_NF)
 
 
 def rotate(x_NHK: Tensor, cos_N1K: Tensor, sin_N1K: Tensor) -> Tensor:
-    """Applies the rotary embedding in the half-split layout of Hugging Face Llama (RoPE, arXiv 2104.09864)."""
+    """Applies the rotary embedding in the half-split layout of Hugging Face Llama (RoPE, arXiv 2104.09864).
+
+    The first half of `sin_N1K` carries the minus sign of the rotation.
+    """
     first, second = x_NHK.chunk(2, dim=-1)
-    return x_NHK * cos_N1K + torch.cat((-second, first), dim=-1) * sin_N1K
+    return torch.addcmul(x_NHK * cos_N1K, torch.cat((second, first), dim=-1), sin_N1K)
 
 
 class Transformer(nn.Module):
@@ -94,9 +96,8 @@ class Transformer(nn.Module):
         self.lm_head = head
         inverse = config.rope_theta ** (-torch.arange(0, config.head_dim, 2, dtype=torch.float64) / config.head_dim)
         angles = torch.outer(torch.arange(config.max_positions, dtype=torch.float64), inverse)
-        angles = torch.cat((angles, angles), dim=-1)
-        self.register_buffer("cos", angles.cos().float(), persistent=False)
-        self.register_buffer("sin", angles.sin().float(), persistent=False)
+        self.register_buffer("cos", torch.cat((angles.cos(), angles.cos()), dim=-1).float(), persistent=False)
+        self.register_buffer("sin", torch.cat((-angles.sin(), angles.sin()), dim=-1).float(), persistent=False)
 
     def forward(self, ids_N: Tensor, positions_N: Tensor, attend: Attend) -> Tensor:
         """Runs all layers.

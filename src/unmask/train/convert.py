@@ -34,7 +34,7 @@ class ConvertSettings:
     Attributes:
         base: checkpoint folder of a Llama-shaped AR model.
         template: chat template file; None takes the base's `chat_template.jinja`.
-        out: run folder: `log.jsonl`, `state.safetensors`, and at the end `adapter/` (LoRA) or `model/` (all weights).
+        out: run folder: `log.jsonl`, `state.safetensors`, and at the end `model/` and, with LoRA, `adapter/`.
         data: "toolcalls" (our generator) or a JSON-lines file of conversations.
         general: optional JSON-lines file of {"prompt", "answer"} mixed into "toolcalls".
         general_share: share of steps made of those.
@@ -125,7 +125,7 @@ def convert(settings: ConvertSettings, report: Callable[[StepReport], None]) -> 
     """Runs (or resumes) a conversion.
 
     Returns:
-        The folder of the result: `out/adapter` or `out/model`.
+        The folder of the result, `out/model`, ready for `unmask serve`.
 
     Raises:
         ConfigError, CheckpointError: impossible settings, damaged base; the message says the way out.
@@ -260,19 +260,19 @@ class _Run:
                     save_state(settings.out, self.named, self.optimizer, facts)
 
     def export(self, template_file: Path) -> Path:
-        """Writes the result: a PEFT adapter, or a whole checkpoint in the official layout."""
-        settings = self.settings
-        if not settings.full:
-            tensors: dict[str, Tensor] = adapter_tensors(self.loaded.model)
+        """Writes the result as a checkpoint in the official layout, and beside it the adapter it came from."""
+        settings, loaded = self.settings, self.loaded
+        if settings.full:
+            with torch.no_grad():
+                loaded.model.embedding[self.mask] = self.mask_embedding
+        else:
+            tensors: dict[str, Tensor] = adapter_tensors(loaded.model)
             tensors["unmask.mask_embedding"] = self.mask_embedding.detach()
-            folder = settings.out / "adapter"
-            save_adapter(folder, tensors, settings.lora, self.facts())
-            return folder
-        with torch.no_grad():
-            self.loaded.model.embedding[self.mask] = self.mask_embedding
+            save_adapter(settings.out / "adapter", tensors, settings.lora, self.facts())
+            loaded = load(settings.base, linear=PlainLinear, adapter=settings.out / "adapter")
         folder = settings.out / "model"
         raw = {**read_json(settings.base / "config.json"), "unmask": self.facts()}
-        save_checkpoint(folder, official_tensors(self.loaded), raw)
+        save_checkpoint(folder, official_tensors(loaded, raw), raw)
         shutil.copyfile(settings.base / "tokenizer.json", folder / "tokenizer.json")
         shutil.copyfile(template_file, folder / "chat_template.jinja")
         return folder

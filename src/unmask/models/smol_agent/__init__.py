@@ -38,7 +38,7 @@ _OTHER_CACHE = "set UNMASK_CACHE to a folder on another disk"
 
 
 def prepare(cache_dir: Path, progress: Callable[[str], None]) -> Path:
-    """Returns the base checkpoint's folder; makes it at the first call (about 3 s, after a download of 93 MB if needed).
+    """Returns the base checkpoint's folder; makes it at the first call, in about 3 s (and a download if need be).
 
     The folder appears only when complete, so a process may be killed at any time. Where two run at once, one builds and
     the other waits.
@@ -68,8 +68,8 @@ def _is_complete(folder: Path) -> bool:
     """Whether every file is there with the size it was written with."""
     try:
         record = json.loads((folder / _RECORD).read_text(encoding="utf-8"))
-        sizes = {file.name: file.stat().st_size for file in folder.iterdir() if file.name != _RECORD}
-    except (OSError, ValueError):
+        sizes = {name: (folder / name).stat().st_size for name in record["sizes"]}
+    except (OSError, ValueError, TypeError, LookupError):
         return False
     return record == _record(sizes)
 

@@ -1,0 +1,259 @@
+"""Wall time of tool calls: decoding modes interleaved on the same requests, and rivals on the same base weights.
+
+    python benchmarks/tool_calls.py                      # our three modes, 60 requests
+    python benchmarks/tool_calls.py --rivals             # also transformers generate and llama-cpp-python
+    python benchmarks/tool_calls.py --concurrency 16     # throughput of 16 clients against one
+
+Modes alternate request by request, so a drifting machine hits them alike; read the ratios, not the milliseconds.
+Rivals decode as many tokens as our AR mode emitted for the request (their text does not matter for time).
+llama-cpp-python is not among our dependencies (it compiles for minutes): pip install llama-cpp-python.
+"""
+
+import argparse
+import json
+import statistics
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from rich.console import Console
+from rich.progress import track
+from rich.table import Table
+
+from unmask.core.request import Chunk, Mode, Request, SamplingParams
+from unmask.engine.loop import EngineLoop
+from unmask.engine.settings import EngineSettings
+from unmask.models.linear import Int8Linear
+from unmask.models.loading import load
+from unmask.models.smol_agent import ADAPTER, GGUF_NAME, TEMPLATE, prepare
+from unmask.text.chat import ChatTemplate
+from unmask.text.tokenizer import Tokenizer
+from unmask.train.tooldata import generate
+
+MAX_TOKENS = 96
+
+
+@dataclass
+class Timing:
+    """What one contender did over all requests."""
+
+    seconds: list[float] = field(default_factory=list)
+    tokens: list[int] = field(default_factory=list)
+    forwards: list[int] = field(default_factory=list)
+
+
+Contender = Callable[[tuple[int, ...], int], tuple[int, int]]
+"""(prompt ids, tokens AR emitted) -> (tokens emitted, forwards)."""
+
+
+def ours(loop: EngineLoop, mode: Mode) -> Contender:
+    """One request at a time through the engine."""
+    counter = iter(range(10**9))
+
+    def call(prompt: tuple[int, ...], _tokens: int) -> tuple[int, int]:
+        done = threading.Event()
+        last: list[Chunk] = []
+        count = 0
+
+        def listen(chunk: object) -> None:
+            nonlocal count
+            if not isinstance(chunk, Chunk):
+                raise SystemExit(f"generation failed: {chunk}")
+            count += len(chunk.token_ids)
+            if chunk.finish_reason is not None:
+                last.append(chunk)
+                done.set()
+
+        params = SamplingParams(max_tokens=MAX_TOKENS, mode=mode)
+        loop.submit(Request(id=f"{mode}-{next(counter)}", prompt_ids=prompt, params=params), listen)
+        done.wait()
+        return count + 1, last[0].num_forwards
+
+    return call
+
+
+def transformers_generate(base: Path) -> Contender:
+    """Hugging Face generate, greedy, key/value cache, fp32."""
+    from transformers import LlamaForCausalLM
+
+    model = LlamaForCausalLM.from_pretrained(base, dtype=torch.float32).eval()
+
+    def call(prompt: tuple[int, ...], tokens: int) -> tuple[int, int]:
+        ids = torch.tensor([prompt])
+        out = model.generate(
+            ids, attention_mask=torch.ones_like(ids), max_new_tokens=tokens, min_new_tokens=tokens, do_sample=False,
+            pad_token_id=0,
+        )  # fmt: skip
+        return out.shape[1] - len(prompt), tokens
+
+    return call
+
+
+def llama_cpp(file: Path, threads: int) -> Contender:
+    """llama.cpp through llama-cpp-python, greedy; the cache is cleared before each request."""
+    from llama_cpp import Llama
+
+    model = Llama(str(file), n_ctx=2048, n_threads=threads, n_threads_batch=threads, verbose=False)
+
+    def call(prompt: tuple[int, ...], tokens: int) -> tuple[int, int]:
+        model.reset()
+        stream = model.generate(list(prompt), temp=0.0, reset=False)
+        for count, _ in enumerate(stream, start=1):
+            if count == tokens:
+                break
+        return tokens, tokens
+
+    return call
+
+
+def requantized(gguf: Path, cache: Path) -> Path:
+    """The base GGUF as Q8_0 (for speed only: it comes from Q4_1)."""
+    import ctypes
+
+    import llama_cpp
+
+    file = cache / "base.Q8_0.gguf"
+    if not file.exists():
+        params = llama_cpp.llama_model_quantize_default_params()
+        params.ftype = llama_cpp.LLAMA_FTYPE_MOSTLY_Q8_0
+        params.allow_requantize = True
+        if llama_cpp.llama_model_quantize(str(gguf).encode(), str(file).encode(), ctypes.byref(params)):
+            raise SystemExit("llama.cpp could not requantize the base model")
+    return file
+
+
+def percentile(values: Sequence[float], share: float) -> float:
+    """Nearest-rank percentile."""
+    return sorted(values)[min(int(share * len(values)), len(values) - 1)]
+
+
+def race(contenders: dict[str, Contender], prompts: Sequence[tuple[int, ...]]) -> dict[str, Timing]:
+    """Runs every contender on every prompt, alternating; "ar" goes first and sets the rivals' token counts."""
+    timings = {name: Timing() for name in contenders}
+    for call in contenders.values():
+        call(prompts[0], 8)  # warm up
+    for prompt in track(prompts, description="requests"):
+        tokens = 8
+        for name, call in contenders.items():
+            began = time.perf_counter()
+            emitted, forwards = call(prompt, tokens)
+            timings[name].seconds.append(time.perf_counter() - began)
+            timings[name].tokens.append(emitted)
+            timings[name].forwards.append(forwards)
+            tokens = emitted if name == "ar" else tokens
+    return timings
+
+
+def show(timings: dict[str, Timing]) -> dict[str, Any]:
+    """Prints the table and returns it as data. Ratios are medians of per-request ratios to our AR mode."""
+    table = Table("contender", "median ms", "p95 ms", "tok/forward", "forwards/call", "tok/s", "x AR time")
+    rows: dict[str, Any] = {}
+    for name, t in timings.items():
+        ratio = statistics.median(a / b for a, b in zip(t.seconds, timings["ar"].seconds, strict=True))
+        rows[name] = {
+            "median_ms": 1e3 * statistics.median(t.seconds),
+            "p95_ms": 1e3 * percentile(t.seconds, 0.95),
+            "tokens_per_forward": sum(t.tokens) / sum(t.forwards),
+            "forwards_per_call": statistics.mean(t.forwards),
+            "tokens_per_s": sum(t.tokens) / sum(t.seconds),
+            "ratio_to_ar": ratio,
+        }
+        row = rows[name]
+        table.add_row(
+            name, f"{row['median_ms']:.0f}", f"{row['p95_ms']:.0f}", f"{row['tokens_per_forward']:.2f}",
+            f"{row['forwards_per_call']:.1f}", f"{row['tokens_per_s']:.1f}", f"{ratio:.2f}",
+        )  # fmt: skip
+    Console().print(table)
+    return rows
+
+
+def throughput(loop: EngineLoop, prompts: Sequence[tuple[int, ...]], mode: Mode, clients: int) -> float:
+    """Tokens per second of `clients` closed-loop clients that share the prompts."""
+    waiting = list(enumerate(prompts))
+    lock = threading.Lock()
+    total = 0
+
+    def client() -> None:
+        nonlocal total
+        call = ours(loop, mode)
+        while True:
+            with lock:
+                if not waiting:
+                    return
+                index, prompt = waiting.pop()
+            done = threading.Event()
+            tokens = 0
+
+            def listen(chunk: object) -> None:
+                nonlocal tokens
+                if not isinstance(chunk, Chunk):
+                    raise SystemExit(f"generation failed: {chunk}")
+                tokens += len(chunk.token_ids)
+                if chunk.finish_reason is not None:
+                    done.set()
+
+            params = SamplingParams(max_tokens=MAX_TOKENS, mode=mode)
+            loop.submit(Request(id=f"{mode}-{clients}-{index}", prompt_ids=prompt, params=params), listen)
+            done.wait()
+            with lock:
+                total += tokens + 1
+        del call
+
+    began = time.perf_counter()
+    threads = [threading.Thread(target=client) for _ in range(clients)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return total / (time.perf_counter() - began)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--count", type=int, default=60, help="requests (held-out values, calls only)")
+    parser.add_argument("--threads", type=int, default=torch.get_num_threads())
+    parser.add_argument("--block-size", type=int, default=None)
+    parser.add_argument("--threshold", type=float, default=0.9)
+    parser.add_argument("--rivals", action="store_true")
+    parser.add_argument("--concurrency", type=int, default=0)
+    parser.add_argument("--cache", type=Path, default=Path.home() / ".cache/unmask")
+    parser.add_argument("--out", type=Path, default=Path("benchmarks/results/tool_calls.json"))
+    options = parser.parse_args()
+
+    torch.set_num_threads(options.threads)
+    base = prepare(options.cache, lambda message: print(message))
+    loaded = load(base, linear=Int8Linear, adapter=ADAPTER)
+    tokenizer = Tokenizer.load(base, loaded.traits.eos_ids)
+    template = ChatTemplate.load(TEMPLATE)
+    conversations = generate("values", 7, options.count, kinds={"call": 1.0})
+    prompts = [tuple(tokenizer.encode(template.render(c.messages[:-1], c.tools))) for c in conversations]
+    settings = EngineSettings(threads=options.threads, block_size=options.block_size, threshold=options.threshold)
+    loop = EngineLoop(loaded, settings)
+    result: dict[str, Any] = {"count": options.count, "threads": options.threads, "block_size": loop.settings.block_size}
+    if options.concurrency:
+        result["throughput"] = {}
+        for mode in (Mode.VERIFIED, Mode.AR):
+            for clients in (1, options.concurrency):
+                rate = throughput(loop, prompts, mode, clients)
+                result["throughput"][f"{mode.value}-{clients}"] = rate
+                print(f"{mode.value:10} {clients:3} clients: {rate:.1f} tokens/s")
+    else:
+        contenders: dict[str, Contender] = {mode.value: ours(loop, mode) for mode in (Mode.AR, Mode.VERIFIED, Mode.DIFFUSION)}
+        if options.rivals:
+            gguf = next(options.cache.rglob(GGUF_NAME))
+            contenders["transformers generate fp32"] = transformers_generate(base)
+            contenders["llama.cpp Q4_1"] = llama_cpp(gguf, options.threads)
+            contenders["llama.cpp Q8_0"] = llama_cpp(requantized(gguf, options.cache), options.threads)
+        result["contenders"] = show(race(contenders, prompts))
+    loop.close()
+    options.out.parent.mkdir(parents=True, exist_ok=True)
+    options.out.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
+    print(f"wrote {options.out}")
+
+
+if __name__ == "__main__":
+    main()
