@@ -233,7 +233,11 @@ def main() -> None:
     prompts = [tuple(tokenizer.encode(template.render(c.messages[:-1], c.tools))) for c in conversations]
     settings = EngineSettings(threads=options.threads, block_size=options.block_size, threshold=options.threshold)
     loop = EngineLoop(loaded, settings)
-    result: dict[str, Any] = {"count": options.count, "threads": options.threads, "block_size": loop.settings.block_size}
+    result: dict[str, Any] = {
+        "count": options.count,
+        "threads": options.threads,
+        "block_size": loop.settings.block_size,
+    }
     if options.concurrency:
         result["throughput"] = {}
         for mode in (Mode.VERIFIED, Mode.AR):
@@ -242,7 +246,9 @@ def main() -> None:
                 result["throughput"][f"{mode.value}-{clients}"] = rate
                 print(f"{mode.value:10} {clients:3} clients: {rate:.1f} tokens/s")
     else:
-        contenders: dict[str, Contender] = {mode.value: ours(loop, mode) for mode in (Mode.AR, Mode.VERIFIED, Mode.DIFFUSION)}
+        contenders: dict[str, Contender] = {
+            mode.value: ours(loop, mode) for mode in (Mode.AR, Mode.VERIFIED, Mode.DIFFUSION)
+        }
         if options.rivals:
             gguf = next(options.cache.rglob(GGUF_NAME))
             contenders["transformers generate fp32"] = transformers_generate(base)

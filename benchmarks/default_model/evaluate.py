@@ -153,7 +153,9 @@ def main() -> None:
                     if not ok
                 ][:20],
             }
-            print(f"{name:10} {mode:10} {sum(right)}/{len(right)}  [{low:.3f}, {high:.3f}]  {tokens / forwards:.2f} tok/fwd")
+            print(
+                f"{name:10} {mode:10} {sum(right)}/{len(right)}  [{low:.3f}, {high:.3f}]  {tokens / forwards:.2f} tok/fwd"
+            )
         if {"ar", "verified"} <= set(answers):
             same = sum(a.ids == v.ids for a, v in zip(answers["ar"], answers["verified"], strict=True))
             rows["verified_equals_ar"] = same

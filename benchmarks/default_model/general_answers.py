@@ -1,6 +1,6 @@
 """Writes general.jsonl: the base model's own greedy answers to general prompts, mixed into training so it can still chat.
 
-    python benchmarks/default_model/general_answers.py BASE_FOLDER > benchmarks/default_model/general.jsonl
+python benchmarks/default_model/general_answers.py BASE_FOLDER > benchmarks/default_model/general.jsonl
 """
 
 import json

@@ -165,7 +165,9 @@ def test_prompt_of_one_token(shift: int) -> None:
 DRAFTED = canvas([5, 6, 7, 1, 2, 3, MASK, MASK, MASK], [4, 5, 6, 7, 8], prompt=3, final=4, window=6)
 
 
-@pytest.mark.parametrize(("shift", "masked"), [(0, [(7, 7, False), (8, 8, False)]), (1, [(6, 7, False), (7, 8, False)])])
+@pytest.mark.parametrize(
+    ("shift", "masked"), [(0, [(7, 7, False), (8, 8, False)]), (1, [(6, 7, False), (7, 8, False)])]
+)
 def test_verification_reads_drafts_causally_and_the_window_in_parallel(
     shift: int, masked: list[tuple[int, int, bool]]
 ) -> None:

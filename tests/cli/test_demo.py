@@ -2,6 +2,7 @@ import subprocess
 
 import pytest
 
+from unmask.cli import demo
 from unmask.cli.demo import draw_tasks
 from unmask.cli.main import main
 
@@ -31,10 +32,14 @@ def test_a_server_that_does_not_start_is_reported(capfd: pytest.CaptureFixture[s
 def test_a_server_that_dies_is_reported(
     checkpoint: str, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    class Dying(subprocess.Popen[str]):
-        """A server that is killed as soon as it listens."""
+    wait_for_url = demo._url
 
-        def poll(self) -> int | None:
-            return super().poll()
+    def url_of_the_dead(process: "subprocess.Popen[str]") -> str:
+        url = wait_for_url(process)
+        process.kill()
+        process.wait()
+        return url
 
-    assert Dying
+    monkeypatch.setattr(demo, "_url", url_of_the_dead)
+    assert main(["demo", checkpoint, "-n", "1", "--precision", "fp32"]) == 2
+    assert capfd.readouterr().err.splitlines()[-1].startswith("unmask: the server died (status -9)")

@@ -21,7 +21,13 @@ def test_tools_change_their_world() -> None:
 
 @pytest.mark.parametrize(
     ("name", "arguments"),
-    [("fly", "{}"), ("set_timer", "{}"), ("set_timer", "{"), ("convert_currency", '{"amount": 1}'), ("set_timer", "[]")],
+    [
+        ("fly", "{}"),
+        ("set_timer", "{}"),
+        ("set_timer", "{"),
+        ("convert_currency", '{"amount": 1}'),
+        ("set_timer", "[]"),
+    ],
 )
 def test_wrong_calls_become_results(name: str, arguments: str) -> None:
     assert "error" in json.loads(Desk().call(name, arguments))

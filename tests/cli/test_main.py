@@ -55,7 +55,9 @@ def test_version(capsys: pytest.CaptureFixture[str]) -> None:
     assert capsys.readouterr().out == f"unmask {__version__}\n"
 
 
-@pytest.mark.parametrize("argv", [["sevre"], ["serve", "--port", "x"], ["serve", "--port", "70000"], ["chat", "--nope"]])
+@pytest.mark.parametrize(
+    "argv", [["sevre"], ["serve", "--port", "x"], ["serve", "--port", "70000"], ["chat", "--nope"]]
+)
 def test_bad_arguments_exit_with_2(argv: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as left:
         main(argv)
@@ -68,7 +70,11 @@ def test_bad_arguments_exit_with_2(argv: list[str], capsys: pytest.CaptureFixtur
     [
         (ConfigError("no such\nmodel"), 2, "unmask: no such model\n"),
         (UnmaskError("odd"), 2, "unmask: odd\n"),
-        (ZeroDivisionError("by zero"), 1, "unmask: unexpected ZeroDivisionError: by zero; run again with --debug for the traceback\n"),  # fmt: skip  # noqa: E501
+        (
+            ZeroDivisionError("by zero"),
+            1,
+            "unmask: unexpected ZeroDivisionError: by zero; run again with --debug for the traceback\n",
+        ),  # fmt: skip  # noqa: E501
         (KeyboardInterrupt(), 130, ""),
     ],
 )

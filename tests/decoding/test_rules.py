@@ -135,9 +135,7 @@ def test_verify_first_draft_wrong_though_the_second_agrees() -> None:
 def test_verify_eos_inside_the_drafts() -> None:
     rule = Verify(window=window(4), sampling=GREEDY)
     canvas = rule.begin(np.array([5]), 20)
-    canvas = canvas.apply(
-        rule.step(canvas, belief([(1, 1, 0.4), (2, 2, 0.4), (3, EOS, 0.4), (4, 4, 0.4)], 1), RANDOM)
-    )
+    canvas = canvas.apply(rule.step(canvas, belief([(1, 1, 0.4), (2, 2, 0.4), (3, EOS, 0.4), (4, 4, 0.4)], 1), RANDOM))
     rows = [(2, 2, 0.4), (3, EOS, 0.4), (4, 4, 0.4), (5, 5, 0.4), (6, 6, 0.4), (7, 7, 0.4), (8, 8, 0.4)]
     canvas = canvas.apply(rule.step(canvas, belief(rows, 4), RANDOM))
     assert is_finished(canvas, frozenset([EOS]))

@@ -113,7 +113,7 @@ class BlockCausalCache:
         """Attention of T rows over the slots each may see.
 
         Bit for bit, a row's result depends on its own query and visible slots alone: products have the fixed shape
-        [J * ROW_TILE, K] x [K, CHUNK], hidden slots add exact zeros, and chunks are summed in order. Tests hold us to it.
+        [J * ROW_TILE, K] x [K, CHUNK], hidden slots add exact zeros, and chunks are summed in order. Tests check it.
         """
         chunks, kv_heads, width = slots.num_chunks, self.shape.num_kv_heads, self.shape.head_dim
         keys_XKS = self._keys_LCGSK[layer, :chunks].flatten(0, 1).transpose(1, 2)

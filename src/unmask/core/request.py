@@ -79,7 +79,9 @@ def _known_mode(name: str) -> Mode:
     try:
         return Mode(name)
     except ValueError:
-        raise RequestError(str(unknown_name("mode", name, [mode.value for mode in Mode])), param="diffusion.mode") from None
+        raise RequestError(
+            str(unknown_name("mode", name, [mode.value for mode in Mode])), param="diffusion.mode"
+        ) from None
 
 
 def _check_whole(name: str, value: object, low: int | None = None, high: int | None = None) -> None:

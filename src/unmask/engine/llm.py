@@ -2,7 +2,7 @@
 
 import queue
 from collections.abc import Callable, Generator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import count
 from pathlib import Path
@@ -48,6 +48,9 @@ class Completion:
         return len(self.token_ids) / self.num_forwards if self.num_forwards else 0.0
 
 
+_UNBOUNDED = 2**31  # `LLM._run` bounds the engine's queue itself
+
+
 class LLM:
     """A model in this process.
 
@@ -59,7 +62,7 @@ class LLM:
     Args:
         model: "smol-agent", the path of a checkpoint folder, or an opened model.
         precision: "int8", "fp32", or "auto" for what is fastest here.
-        settings: limits and defaults of the engine.
+        settings: limits and defaults of the engine; `max_waiting` has no meaning here, prompts wait for their turn.
         cache_dir: where the embedded model is kept; None for ~/.cache/unmask.
         progress: told what takes time at the start, one line each.
 
@@ -80,7 +83,7 @@ class LLM:
             cache_dir = cache_dir or Path.home() / ".cache" / "unmask"
             model = open_model(str(model), cache_dir=cache_dir, precision=precision, progress=progress)
         self.model = model
-        self._loop = EngineLoop(model.loaded, settings or EngineSettings())
+        self._loop = EngineLoop(model.loaded, replace(settings or EngineSettings(), max_waiting=_UNBOUNDED))
         self._ids = count()
 
     @property
@@ -193,7 +196,7 @@ class LLM:
     def _run(self, requests: Sequence[Request]) -> Generator[tuple[int, Chunk], None, None]:
         """Yields (index, chunk) as they come; never more in flight than run at once, and the next few waiting."""
         news: queue.SimpleQueue[tuple[int, Chunk | UnmaskError]] = queue.SimpleQueue()
-        limit = self.settings.max_running + min(self.settings.max_running, self.settings.max_waiting)
+        limit = 2 * self.settings.max_running
         running: set[int] = set()
         num_started = 0
         try:

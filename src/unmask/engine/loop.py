@@ -1,4 +1,4 @@
-"""The engine loop: one thread that owns the model and all sequences; callers talk to it through a lock and callbacks."""
+"""The engine loop: one thread owns the model and all sequences; callers use a lock and callbacks."""
 
 import logging
 import threading
@@ -133,7 +133,7 @@ class EngineLoop:
         before = time.perf_counter()
         try:
             denoise(self._model, batch)
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001 - the loop must outlive whatever a forward raises
             _log.exception("a forward failed; its %d sequences are ended", len(batch))
             with self._changed:
                 self._end(sequences, EngineError(f"the engine failed during a forward: {error}"))

@@ -162,7 +162,9 @@ def _find_template(folder: Path) -> ChatTemplate | None:
     names = ("bos_token", "eos_token", "pad_token", "unk_token")
     tokens = {name: spelling for name in names if (spelling := _spelling(raw.get(name))) is not None}
     file = folder / "chat_template.jinja"
-    source = file.read_text(encoding="utf-8") if file.is_file() else raw.get("chat_template")
+    if file.exists():
+        return ChatTemplate.load(file, tokens)
+    source = raw.get("chat_template")
     if isinstance(source, list):  # several templates by name
         source = {entry.get("name"): entry.get("template") for entry in source if isinstance(entry, dict)}.get(
             "default"

@@ -18,9 +18,7 @@ class Scheduler:
         max_running, max_waiting, max_cached_tokens, max_prefill_rows: see `EngineSettings`.
     """
 
-    def __init__(
-        self, *, max_running: int, max_waiting: int, max_cached_tokens: int, max_prefill_rows: int
-    ) -> None:
+    def __init__(self, *, max_running: int, max_waiting: int, max_cached_tokens: int, max_prefill_rows: int) -> None:
         self._max_running = max_running
         self._max_waiting = max_waiting
         self._max_cached_tokens = max_cached_tokens

@@ -89,7 +89,8 @@ def admit(request: Request, settings: EngineSettings, traits: Traits) -> Samplin
     params = request.params
     mode = params.mode or settings.mode
     block_size = params.block_size or settings.block_size
-    assert mode is not None and block_size is not None, "settings are not resolved"
+    assert mode is not None, "settings are not resolved"
+    assert block_size is not None, "settings are not resolved"
     try:
         _check_mode(mode, traits)
     except ConfigError as error:
@@ -134,11 +135,10 @@ def admit(request: Request, settings: EngineSettings, traits: Traits) -> Samplin
 
 def make_rule(params: SamplingParams, traits: Traits) -> DecodingRule:
     """The decoding rule of an admitted request."""
-    assert params.block_size is not None and params.threshold is not None, "params are not admitted"
+    assert params.block_size is not None, "params are not admitted"
+    assert params.threshold is not None, "params are not admitted"
     banned = () if traits.mask_token_id is None else (traits.mask_token_id,)
-    sampling = Sampling(
-        temperature=params.temperature, top_p=params.top_p, top_k=params.top_k, banned_ids=banned
-    )
+    sampling = Sampling(temperature=params.temperature, top_p=params.top_p, top_k=params.top_k, banned_ids=banned)
     window = Window(
         size=0 if params.mode is Mode.AR else params.block_size,
         mask_token_id=traits.mask_token_id if traits.mask_token_id is not None else -1,

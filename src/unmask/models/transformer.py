@@ -12,7 +12,8 @@ from torch.nn import functional
 
 from unmask.models.config import ModelConfig
 
-# Shape legend: N rows, D hidden, H query heads, G key/value heads, K head width, F feed-forward, V vocabulary, R rows read.
+# Shape legend: N rows, D hidden, H query heads, G kv heads, K head width, X = H + G, F feed-forward, V vocabulary,
+# R rows read.
 
 Attend = Callable[[int, Tensor, Tensor, Tensor], Tensor]
 """(layer, q_NHK, k_NGK, v_NGK) -> [N, H, K]: attention of layer `layer`, keys and values not yet repeated."""
@@ -96,6 +97,8 @@ class Transformer(nn.Module):
         self.lm_head = head
         inverse = config.rope_theta ** (-torch.arange(0, config.head_dim, 2, dtype=torch.float64) / config.head_dim)
         angles = torch.outer(torch.arange(config.max_positions, dtype=torch.float64), inverse)
+        self.cos: Tensor
+        self.sin: Tensor
         self.register_buffer("cos", torch.cat((angles.cos(), angles.cos()), dim=-1).float(), persistent=False)
         self.register_buffer("sin", torch.cat((-angles.sin(), angles.sin()), dim=-1).float(), persistent=False)
 

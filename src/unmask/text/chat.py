@@ -80,7 +80,7 @@ class ChatTemplate:
             raise CheckpointError(f"the chat template does not compile: {error}") from error
 
     @classmethod
-    def load(cls, file: Path) -> "ChatTemplate":
+    def load(cls, file: Path, special_tokens: Mapping[str, str] | None = None) -> "ChatTemplate":
         """Reads a `chat_template.jinja` file.
 
         Raises:
@@ -89,7 +89,7 @@ class ChatTemplate:
         if not file.is_file():
             raise CheckpointError(f"{file} does not exist; chat needs the checkpoint's template")
         try:
-            return cls(file.read_text(encoding="utf-8"))
+            return cls(file.read_text(encoding="utf-8"), special_tokens)
         except (OSError, UnicodeDecodeError) as error:
             raise CheckpointError(f"cannot read {file}: {error}") from error
 

@@ -1,4 +1,4 @@
-"""Attention over a packed training row: the prefix alone, then all branches at once, each over prefix and itself.
+"""Attention over a packed training row: the prefix alone, then each branch over the prefix and itself.
 
 Equal to full attention under the same visibility matrix, at the cost of the tree and not of its square.
 """
@@ -11,7 +11,7 @@ from torch.nn import functional
 
 from unmask.models.transformer import Attend
 
-# Shape legend: N rows, P prefix rows, C branches, R rows of the longest branch, H query heads, G kv heads, K width.
+# Shape legend: N rows, P prefix rows, R rows of a branch, S = P + R, H query heads, G kv heads, K width.
 
 
 def tree_attention(visible_NN: Tensor, num_prefix: int, branch_lengths: Sequence[int]) -> Attend:
@@ -22,30 +22,25 @@ def tree_attention(visible_NN: Tensor, num_prefix: int, branch_lengths: Sequence
         num_prefix: P, may be 0.
         branch_lengths: rows of each branch, in order; P plus their sum is N.
     """
-    longest = max(branch_lengths)
-    starts = torch.tensor([num_prefix + sum(branch_lengths[:i]) for i in range(len(branch_lengths))])
-    lengths = torch.tensor(branch_lengths)
-    offsets_R = torch.arange(longest)
-    real_CR = offsets_R < lengths[:, None]
-    index_CR = torch.where(real_CR, starts[:, None] + offsets_R, starts[:, None])
-    columns_CS = torch.cat((torch.arange(num_prefix).expand(len(branch_lengths), -1), index_CR), dim=1)
-    seen_CRS = visible_NN[index_CR[:, :, None], columns_CS[:, None]]
-    seen_CRS[:, :, num_prefix:] &= real_CR[:, None]
-    prefix_PP = visible_NN[:num_prefix, :num_prefix]
+    sections = [num_prefix, *branch_lengths] if num_prefix else list(branch_lengths)
+    masks: list[Tensor] = [visible_NN[:num_prefix, :num_prefix]] if num_prefix else []
+    start = num_prefix
+    for length in branch_lengths:
+        rows = visible_NN[start : start + length]
+        masks.append(torch.cat((rows[:, :num_prefix], rows[:, start : start + length]), dim=1))
+        start += length
 
     def attend(_layer: int, q_NHK: Tensor, k_NGK: Tensor, v_NGK: Tensor) -> Tensor:
         repeats = q_NHK.shape[1] // k_NGK.shape[1]
-        q, k, v = q_NHK, k_NGK.repeat_interleave(repeats, 1), v_NGK.repeat_interleave(repeats, 1)
-        out = _masked(q[index_CR], k[columns_CS], v[columns_CS], seen_CRS)[real_CR]
-        if not num_prefix:
-            return out
-        head = _masked(q[None, :num_prefix], k[None, :num_prefix], v[None, :num_prefix], prefix_PP[None])[0]
-        return torch.cat((head, out))
+        k_NHK, v_NHK = k_NGK.repeat_interleave(repeats, 1), v_NGK.repeat_interleave(repeats, 1)
+        parts = zip(q_NHK.split(sections), k_NHK.split(sections), v_NHK.split(sections), masks, strict=True)
+        outs: list[Tensor] = []
+        for index, (q, k, v, mask_RS) in enumerate(parts):
+            if num_prefix and index:
+                k, v = torch.cat((k_NHK[:num_prefix], k)), torch.cat((v_NHK[:num_prefix], v))
+            q_HRK, k_HSK, v_HSK = (x.transpose(0, 1)[None] for x in (q, k, v))
+            out = functional.scaled_dot_product_attention(q_HRK, k_HSK, v_HSK, attn_mask=mask_RS[None, None])
+            outs.append(out[0].transpose(0, 1))
+        return torch.cat(outs)
 
     return attend
-
-
-def _masked(q_CRHK: Tensor, k_CSHK: Tensor, v_CSHK: Tensor, seen_CRS: Tensor) -> Tensor:
-    """Scaled dot-product attention with rows before heads in and out."""
-    q, k, v = (x.transpose(1, 2) for x in (q_CRHK, k_CSHK, v_CSHK))
-    return functional.scaled_dot_product_attention(q, k, v, attn_mask=seen_CRS[:, None]).transpose(1, 2)

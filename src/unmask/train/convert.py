@@ -5,7 +5,7 @@ import math
 import shutil
 import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -40,7 +40,7 @@ class ConvertSettings:
         general_share: share of steps made of those.
         steps: optimiser steps.
         conversations: per step.
-        lr, warmup, decay_from: peak rate; linear warm-up steps; share of the steps after which it falls linearly to 5 %.
+        lr, warmup, decay_from: peak rate; warm-up steps; share of the steps after which it falls linearly to 5 %.
         full: train all projections instead of adapters.
         lora: adapter settings.
         mask_token_id: None picks an unused special token of the tokenizer.
@@ -63,7 +63,7 @@ class ConvertSettings:
     warmup: int = 20
     decay_from: float = 0.5
     full: bool = False
-    lora: LoraSettings = LoraSettings(int8=True)
+    lora: LoraSettings = field(default_factory=lambda: LoraSettings(int8=True))
     mask_token_id: int | None = None
     attention: AttentionPattern = AttentionPattern.CAUSAL_CONTEXT
     block_sizes: tuple[int, ...] = (8, 12, 16)
@@ -252,7 +252,10 @@ class _Run:
                     rows=len(batch.ids_N),
                     metrics=metrics,
                 )
-                log.write(json.dumps({"step": news.step, "seconds": round(news.seconds, 3), "rows": news.rows, **metrics}) + "\n")
+                log.write(
+                    json.dumps({"step": news.step, "seconds": round(news.seconds, 3), "rows": news.rows, **metrics})
+                    + "\n"
+                )
                 log.flush()
                 report(news)
                 if news.step % settings.save_every == 0 or news.step == settings.steps:

@@ -71,9 +71,7 @@ class Encoder:
         has_system = tools or messages[0].get("role") == "system"
         cut = prompt.index(END_OF_TURN) + len(END_OF_TURN) + 1 if has_system else 0
         encode = self._tokenizer.encode
-        sample = Sample(
-            prompt_ids=tuple(encode(prompt[cut:])), answer_ids=tuple(encode(whole[len(prompt) : end]))
-        )
+        sample = Sample(prompt_ids=tuple(encode(prompt[cut:])), answer_ids=tuple(encode(whole[len(prompt) : end])))
         return tuple(encode(prompt[:cut])), sample
 
 

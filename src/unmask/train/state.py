@@ -1,10 +1,12 @@
 """Training state on disk: safetensors and JSON only, replaced atomically, so a killed run resumes where it was."""
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
@@ -12,7 +14,7 @@ from unmask.core.errors import ConfigError
 
 
 def save_state(
-    folder: Path, named: dict[str, Tensor], optimizer: torch.optim.Optimizer, progress: dict[str, Any]
+    folder: Path, named: Mapping[str, Tensor], optimizer: torch.optim.Optimizer, progress: dict[str, Any]
 ) -> None:
     """Writes parameters, optimiser moments and progress into `folder`.
 
@@ -32,16 +34,12 @@ def save_state(
     partial.replace(folder / "state.safetensors")
 
 
-def load_state(
-    folder: Path, named: dict[str, Tensor], optimizer: torch.optim.Optimizer
-) -> dict[str, Any] | None:
+def load_state(folder: Path, named: Mapping[str, Tensor], optimizer: torch.optim.Optimizer) -> dict[str, Any] | None:
     """Fills parameters and moments from `folder`; returns the progress, or None if there is no state.
 
     Raises:
         ConfigError: the state is of another model or run.
     """
-    from safetensors import safe_open
-
     file = folder / "state.safetensors"
     if not file.is_file():
         return None
@@ -54,7 +52,9 @@ def load_state(
     with torch.no_grad():
         for name, parameter in named.items():
             parameter.copy_(tensors[f"parameter.{name}"])
-            moments = {key: tensors[f"{key}.{name}"] for key in ("step", "exp_avg", "exp_avg_sq") if f"{key}.{name}" in tensors}
+            moments = {
+                key: tensors[f"{key}.{name}"] for key in ("step", "exp_avg", "exp_avg_sq") if f"{key}.{name}" in tensors
+            }
             if moments:
                 optimizer.state[parameter] = moments
     return progress

@@ -54,7 +54,9 @@ def _rope(raw: Mapping[str, Any]) -> float:
     parameters = raw.get("rope_parameters") or raw.get("rope_scaling") or {}
     kind = parameters.get("rope_type", parameters.get("type", "default"))
     if kind != "default":
-        raise CheckpointError(f"rotary scaling {kind!r} is not supported; use a checkpoint with plain rotary embeddings")
+        raise CheckpointError(
+            f"rotary scaling {kind!r} is not supported; use a checkpoint with plain rotary embeddings"
+        )
     return float(raw.get("rope_theta", parameters.get("rope_theta", 10000.0)))
 
 
@@ -76,7 +78,7 @@ def build_traits(raw: Mapping[str, Any], config: ModelConfig) -> Traits:
 
 def key_map(config: ModelConfig) -> dict[str, tuple[str, ...]]:
     """Our parameter name -> the official tensors stacked along the output axis to make it. Strict both ways."""
-    names = {"embedding": ("model.embed_tokens.weight",), "norm": ("model.norm.weight",)}
+    names: dict[str, tuple[str, ...]] = {"embedding": ("model.embed_tokens.weight",), "norm": ("model.norm.weight",)}
     if not config.tied:
         names["head"] = ("lm_head.weight",)
     for index in range(config.num_layers):
