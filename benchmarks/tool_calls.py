@@ -10,6 +10,7 @@ llama-cpp-python is not among our dependencies (it compiles for minutes): pip in
 """
 
 import argparse
+import itertools
 import json
 import statistics
 import threading
@@ -50,30 +51,27 @@ Contender = Callable[[tuple[int, ...], int], tuple[int, int]]
 """(prompt ids, tokens AR emitted) -> (tokens emitted, forwards)."""
 
 
+def answer(loop: EngineLoop, name: str, prompt: tuple[int, ...], mode: Mode) -> tuple[int, int]:
+    """One request through the engine, waited for; returns (tokens with the EOS, forwards)."""
+    done = threading.Event()
+    chunks: list[Chunk] = []
+
+    def listen(chunk: object) -> None:
+        if not isinstance(chunk, Chunk):
+            raise SystemExit(f"generation failed: {chunk}")
+        chunks.append(chunk)
+        if chunk.finish_reason is not None:
+            done.set()
+
+    loop.submit(Request(id=name, prompt_ids=prompt, params=SamplingParams(max_tokens=MAX_TOKENS, mode=mode)), listen)
+    done.wait()
+    return sum(len(chunk.token_ids) for chunk in chunks) + 1, chunks[-1].num_forwards
+
+
 def ours(loop: EngineLoop, mode: Mode) -> Contender:
     """One request at a time through the engine."""
-    counter = iter(range(10**9))
-
-    def call(prompt: tuple[int, ...], _tokens: int) -> tuple[int, int]:
-        done = threading.Event()
-        last: list[Chunk] = []
-        count = 0
-
-        def listen(chunk: object) -> None:
-            nonlocal count
-            if not isinstance(chunk, Chunk):
-                raise SystemExit(f"generation failed: {chunk}")
-            count += len(chunk.token_ids)
-            if chunk.finish_reason is not None:
-                last.append(chunk)
-                done.set()
-
-        params = SamplingParams(max_tokens=MAX_TOKENS, mode=mode)
-        loop.submit(Request(id=f"{mode}-{next(counter)}", prompt_ids=prompt, params=params), listen)
-        done.wait()
-        return count + 1, last[0].num_forwards
-
-    return call
+    names = (f"{mode.value}-{i}" for i in itertools.count())
+    return lambda prompt, _tokens: answer(loop, next(names), prompt, mode)
 
 
 def transformers_generate(base: Path) -> Contender:
@@ -173,35 +171,16 @@ def show(timings: dict[str, Timing]) -> dict[str, Any]:
 
 def throughput(loop: EngineLoop, prompts: Sequence[tuple[int, ...]], mode: Mode, clients: int) -> float:
     """Tokens per second of `clients` closed-loop clients that share the prompts."""
-    waiting = list(enumerate(prompts))
-    lock = threading.Lock()
-    total = 0
+    waiting = [(f"{mode.value}-{clients}-{i}", prompt) for i, prompt in enumerate(prompts)]
+    counts: list[int] = []
 
     def client() -> None:
-        nonlocal total
-        call = ours(loop, mode)
         while True:
-            with lock:
-                if not waiting:
-                    return
-                index, prompt = waiting.pop()
-            done = threading.Event()
-            tokens = 0
-
-            def listen(chunk: object) -> None:
-                nonlocal tokens
-                if not isinstance(chunk, Chunk):
-                    raise SystemExit(f"generation failed: {chunk}")
-                tokens += len(chunk.token_ids)
-                if chunk.finish_reason is not None:
-                    done.set()
-
-            params = SamplingParams(max_tokens=MAX_TOKENS, mode=mode)
-            loop.submit(Request(id=f"{mode}-{clients}-{index}", prompt_ids=prompt, params=params), listen)
-            done.wait()
-            with lock:
-                total += tokens + 1
-        del call
+            try:
+                name, prompt = waiting.pop()  # atomic
+            except IndexError:
+                return
+            counts.append(answer(loop, name, prompt, mode)[0])
 
     began = time.perf_counter()
     threads = [threading.Thread(target=client) for _ in range(clients)]
@@ -209,7 +188,7 @@ def throughput(loop: EngineLoop, prompts: Sequence[tuple[int, ...]], mode: Mode,
         thread.start()
     for thread in threads:
         thread.join()
-    return total / (time.perf_counter() - began)
+    return sum(counts) / (time.perf_counter() - began)
 
 
 def main() -> None:

@@ -1,4 +1,4 @@
-"""Quality of the default model on held-out requests, in every mode; writes results and the table of docs/default-model.md.
+"""Quality of the default model on held-out requests, in every mode.
 
     python benchmarks/default_model/evaluate.py                       # smol-agent as shipped
     python benchmarks/default_model/evaluate.py --adapter runs/ar/adapter --modes ar --name ar-only
@@ -153,9 +153,8 @@ def main() -> None:
                     if not ok
                 ][:20],
             }
-            print(
-                f"{name:10} {mode:10} {sum(right)}/{len(right)}  [{low:.3f}, {high:.3f}]  {tokens / forwards:.2f} tok/fwd"
-            )
+            share = f"{sum(right)}/{len(right)} [{low:.3f}, {high:.3f}]"
+            print(f"{name:10} {mode:10} {share}  {tokens / forwards:.2f} tokens per forward")
         if {"ar", "verified"} <= set(answers):
             same = sum(a.ids == v.ids for a, v in zip(answers["ar"], answers["verified"], strict=True))
             rows["verified_equals_ar"] = same

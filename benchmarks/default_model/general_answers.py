@@ -1,4 +1,4 @@
-"""Writes general.jsonl: the base model's own greedy answers to general prompts, mixed into training so it can still chat.
+"""Writes general.jsonl: the base model's own greedy answers to general prompts, mixed into training.
 
 python benchmarks/default_model/general_answers.py BASE_FOLDER > benchmarks/default_model/general.jsonl
 """
@@ -17,7 +17,8 @@ from unmask.text.chat import ChatTemplate
 from unmask.text.tokenizer import Tokenizer
 
 TOPICS = (
-    "gravity", "photosynthesis", "the water cycle", "a black hole", "inflation", "democracy", "evolution", "electricity",
+    "gravity", "photosynthesis", "the water cycle", "a black hole", "inflation", "democracy", "evolution",
+    "electricity",
     "a volcano", "the internet", "machine learning", "a computer virus", "the moon", "vitamins", "recycling", "jazz",
     "chess", "yoga", "an algorithm", "a database", "climate change", "magnetism", "a vaccine", "the stock market",
 )  # fmt: skip
