@@ -106,6 +106,7 @@ def main() -> None:
     parser.add_argument("--name", default="smol-agent")
     parser.add_argument("--modes", nargs="+", default=["ar", "verified", "diffusion"], choices=[m.value for m in Mode])
     parser.add_argument("--count", type=int, default=300, help="requests per set")
+    parser.add_argument("--sets", nargs="+", default=[name for name, _, _ in SETS], choices=[name for name, _, _ in SETS])
     parser.add_argument("--precision", choices=["int8", "fp32"], default="int8")
     parser.add_argument("--threshold", type=float, default=0.9)
     parser.add_argument("--block-size", type=int, default=None)
@@ -126,7 +127,7 @@ def main() -> None:
         "block_size": loop.settings.block_size,
         "sets": {},
     }
-    for name, split, kind in SETS:
+    for name, split, kind in (row for row in SETS if row[0] in options.sets):
         conversations = generate(split, SEED, options.count, kinds={kind: 1.0})
         prompts = [tuple(tokenizer.encode(template.render(c.messages[:-1], c.tools))) for c in conversations]
         rows: dict[str, Any] = {}

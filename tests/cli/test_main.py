@@ -74,7 +74,7 @@ def test_bad_arguments_exit_with_2(argv: list[str], capsys: pytest.CaptureFixtur
             ZeroDivisionError("by zero"),
             1,
             "unmask: unexpected ZeroDivisionError: by zero; run again with --debug for the traceback\n",
-        ),  # fmt: skip  # noqa: E501
+        ),
         (KeyboardInterrupt(), 130, ""),
     ],
 )

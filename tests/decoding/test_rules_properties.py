@@ -39,6 +39,8 @@ class Watched:
         return canvas
 
     def step(self, canvas: Canvas, belief: Belief, random: RandomStream) -> Delta:
+        # models provide rows for windows of up to 256 positions past the last one that can be asked for
+        assert canvas.length < canvas.limit + 2 * max(self.rule.window.size, 1)
         delta = self.rule.step(canvas, belief, random)
         after = canvas.apply(delta)  # raises unless the delta keeps its contract
         inside = delta.positions_W[delta.positions_W < canvas.length]
@@ -128,12 +130,14 @@ TABLE: dict[str, tuple[Any, tuple[int, ...]]] = {
 def cases(draw: st.DrawFn) -> Case:
     rules, aligns = draw(st.sampled_from(list(TABLE.values())))
     align = draw(st.sampled_from(aligns))
+    prompt = tuple(draw(st.lists(st.integers(0, VOCAB - 1), min_size=1, max_size=9)))
+    max_tokens = draw(st.integers(1, 14))
     return Case(
         rule=draw(rules(align)),
         align=align,
         shift=draw(st.sampled_from([0, 1])),
-        prompt=tuple(draw(st.lists(st.integers(0, VOCAB - 1), min_size=1, max_size=9))),
-        max_tokens=draw(st.integers(1, 14)),
+        prompt=prompt,
+        max_tokens=max_tokens,
         seed=draw(st.integers(0, 2**32)),
         spread=draw(st.sampled_from([0.0, 1.0, 4.0, 30.0])),
     )

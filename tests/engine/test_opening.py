@@ -127,6 +127,7 @@ def test_odd_checkpoints_are_refused_in_one_line(name: str, folder: Path) -> Non
         ("./smol", CheckpointError, "no checkpoint folder at ./smol"),
         ("/etc/hostname", CheckpointError, "is a file"),
         ("/etc/hostname/x", CheckpointError, "no checkpoint folder"),
+        ("~nobody-has-this-name/x", CheckpointError, "cannot read ~nobody"),
         ("x" * 300, UnmaskError, "x"),
         ("a\0b", UnmaskError, "a"),
     ],
@@ -177,7 +178,7 @@ def test_templates_in_the_tokenizer_config_count(folder: Path) -> None:
     edit(file, chat_template=named)
     assert opened(folder).chat_template().render([]) == "plain"
     edit(file, chat_template=7)
-    with pytest.raises(CheckpointError, match="chat_template in .* is 7"):
+    with pytest.raises(CheckpointError, match=r"chat_template in .* is 7"):
         opened(folder)
 
 

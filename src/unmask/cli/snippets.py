@@ -58,6 +58,7 @@ def snippets(address: Address, model_id: str) -> str:
     """A curl call, and a tool call with the openai package. The key stays out of the terminal's history."""
     key = 'os.environ["UNMASK_API_KEY"]' if address.api_key else '"none"'
     header = ' -H "Authorization: Bearer $UNMASK_API_KEY"' if address.api_key else ""
+    imports = "import os\n\n" if address.api_key else ""
     first = "\n(first: export UNMASK_API_KEY=<the key>)\n" if address.api_key else ""
     return f'''\
 Try it from another terminal:{first}
@@ -66,8 +67,7 @@ curl {address.url}/v1/chat/completions{header} -H "Content-Type: application/jso
 
 Or let an agent call a tool ({sys.executable} has the openai package):
 
-import os
-from openai import OpenAI
+{imports}from openai import OpenAI
 
 client = OpenAI(base_url="{address.url}/v1", api_key={key})
 city = {{"type": "object", "properties": {{"city": {{"type": "string"}}}}, "required": ["city"]}}

@@ -134,7 +134,7 @@ class Unmask:
 
 
 def _final_prefix(ids_L: IntArray, open_L: BoolArray, canvas: Canvas, eos_ids: frozenset[int]) -> int:
-    """Length of the decided prefix, cut after the first EOS of the answer and at the limit."""
+    """Length of the decided prefix, cut after the first EOS of the answer."""
     undecided = np.flatnonzero(open_L)
     end = int(undecided[0]) if undecided.size else ids_L.shape[0]
     ends = np.flatnonzero(np.isin(ids_L[canvas.prompt_length : end], list(eos_ids)))
@@ -198,8 +198,7 @@ class Verify:
         num_final = canvas.num_final + emitted.shape[0]
         drafted = masked_ids if accepted == drafts.shape[0] else masked_ids[:0]
         masks = np.full(self.window.size, self.window.mask_token_id, np.int64)
-        tail = np.concatenate((drafted, masks))
-        written = np.concatenate((emitted, tail))
+        written = np.concatenate((emitted, drafted, masks))
         return Delta(
             positions_W=np.arange(canvas.num_final, canvas.num_final + written.shape[0]),
             ids_W=written,

@@ -89,13 +89,13 @@ def open_model(
 
 
 def _locate(name: str, cache_dir: Path, progress: Callable[[str], None]) -> _Files:
-    folder = Path(name).expanduser()
     try:
+        folder = Path(name).expanduser()
         if folder.is_dir():
             return _Files(folder=folder, adapter=None, template=None, model_id=folder.resolve().name)
         if folder.exists():
             raise CheckpointError(f"{name} is a file; give the checkpoint's folder")
-    except OSError as error:
+    except (OSError, RuntimeError) as error:  # RuntimeError: ~user of nobody
         raise CheckpointError(f"cannot read {name}: {error}") from error
     if name == EMBEDDED:
         if not (smol_agent.ADAPTER / "adapter_config.json").is_file():

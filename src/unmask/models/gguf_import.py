@@ -56,6 +56,7 @@ def import_gguf(file: Path, folder: Path) -> None:
     try:
         building.mkdir(parents=True)
         save_file(tensors, building / "model.safetensors", metadata={"format": "pt"})
+        (building / "model.safetensors").chmod(0o644)  # it is written for its owner alone; the other files are not
         (building / "config.json").write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
         (building / "tokenizer.json").write_text(tokenizer.to_str(), encoding="utf-8")
         template = source.field("tokenizer.chat_template")

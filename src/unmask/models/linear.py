@@ -5,6 +5,7 @@ must see in one forward of many rows exactly the logits AR mode sees one row at 
 its kernel by row count and breaks both (decoding in a batch then differs in near ties).
 """
 
+import warnings
 from collections.abc import Callable
 
 import torch
@@ -54,7 +55,10 @@ class Int8Product:
     def __init__(self, weight_OI: Tensor) -> None:
         scales_O = weight_OI.abs().amax(1).clamp_min(1e-12) / self._WEIGHT_LEVELS
         zeros_O = torch.zeros(weight_OI.shape[0], dtype=torch.long)
-        quantized = torch.quantize_per_channel(weight_OI.float(), scales_O.double(), zeros_O, 0, torch.qint8)
+        with warnings.catch_warnings():
+            # torch is moving eager quantisation to torchao, which has no int8 kernel for AVX2; the ops stay
+            warnings.filterwarnings("ignore", message=".*quantize_per.*")
+            quantized = torch.quantize_per_channel(weight_OI.float(), scales_O.double(), zeros_O, 0, torch.qint8)
         self._packed = torch.ops.quantized.linear_prepack(quantized, None)
         self._multiply = torch.ops.quantized.linear_with_input_q_dq_qweight_dq_output_fp32
 

@@ -15,6 +15,9 @@ from unmask.models.config import ModelConfig
 # Shape legend: N rows, D hidden, H query heads, G kv heads, K head width, X = H + G, F feed-forward, V vocabulary,
 # R rows read.
 
+MAX_OVERHANG = 512
+"""Positions past the context that a forward may still touch: a draft and a window of 256 each."""
+
 Attend = Callable[[int, Tensor, Tensor, Tensor], Tensor]
 """(layer, q_NHK, k_NGK, v_NGK) -> [N, H, K]: attention of layer `layer`, keys and values not yet repeated."""
 
@@ -96,7 +99,9 @@ class Transformer(nn.Module):
         self.norm = norm
         self.lm_head = head
         inverse = config.rope_theta ** (-torch.arange(0, config.head_dim, 2, dtype=torch.float64) / config.head_dim)
-        angles = torch.outer(torch.arange(config.max_positions, dtype=torch.float64), inverse)
+        # the last windows of an answer may reach past the context; their rows are computed and then cut off
+        positions = torch.arange(config.max_positions + MAX_OVERHANG, dtype=torch.float64)
+        angles = torch.outer(positions, inverse)
         self.cos: Tensor
         self.sin: Tensor
         self.register_buffer("cos", torch.cat((angles.cos(), angles.cos()), dim=-1).float(), persistent=False)
