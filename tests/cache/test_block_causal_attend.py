@@ -1,4 +1,4 @@
-"""Attention over the cache is exact to the bit: a row's result depends on its query and what it may see, on nothing else."""
+"""Attention over the cache is exact to the bit: a row's result depends on its query and what it may see alone."""
 
 import numpy as np
 import pytest

@@ -83,13 +83,17 @@ def run(loop: EngineLoop, requests: Sequence[Request]) -> dict[str, Listening]:
     return heard
 
 
-def ask(name: str, prompt: Sequence[int] = (5, 6), *, drafts: bool = False, timeout_s: float | None = None, **params: Any) -> Request:
+def ask(
+    name: str, prompt: Sequence[int] = (5, 6), *, drafts: bool = False, timeout_s: float | None = None, **params: Any
+) -> Request:
     return Request(
         id=name, prompt_ids=tuple(prompt), params=SamplingParams(**params), drafts=drafts, timeout_s=timeout_s
     )
 
 
-def mixed_requests(loaded: Loaded, count: int, *, longest: int = 60, max_tokens: int = 24, seed: int = 0) -> list[Request]:
+def mixed_requests(
+    loaded: Loaded, count: int, *, longest: int = 60, max_tokens: int = 24, seed: int = 0
+) -> list[Request]:
     """Every mode the model has, greedy and sampled, all prompt lengths; prompts hold mask and EOS ids too."""
     rng = np.random.default_rng(seed)
     causal = loaded.traits.attention is AttentionPattern.CAUSAL_CONTEXT
@@ -117,7 +121,7 @@ def mixed_requests(loaded: Loaded, count: int, *, longest: int = 60, max_tokens:
 
 
 def whole_canvas(loaded: Loaded) -> reference.ReferenceModel:
-    """No cache: every row of the canvas is fed anew. The attention kernel is the engine's, so equality is to the bit."""
+    """No cache: every row of the canvas is fed anew. The kernel is the engine's, so equality is to the bit."""
     model, shape = loaded.model, cache_shape(loaded.config, loaded.traits)
     nothing = np.zeros(0, np.int64)
 

@@ -31,9 +31,7 @@ def test_same_bytes_at_any_concurrency(linear: LinearFactory, attention: Attenti
 @pytest.mark.parametrize("linear", [TiledLinear, Int8Linear])
 @pytest.mark.parametrize("attention", [CAUSAL, BLOCKS])
 @pytest.mark.parametrize("ration", [1, 5, 16])
-def test_prompts_in_pieces_equal_whole_prompts(
-    linear: LinearFactory, attention: AttentionPattern, ration: int
-) -> None:
+def test_prompts_in_pieces_equal_whole_prompts(linear: LinearFactory, attention: AttentionPattern, ration: int) -> None:
     loaded = random_loaded(attention=attention, linear=linear, logit_shift=1)
     requests = mixed_requests(loaded, 6, longest=50, max_tokens=10, seed=9)
     with engine(loaded, max_prefill_rows=10_000) as loop:

@@ -9,7 +9,7 @@ from unmask.models.linear import Int8Linear, Int8Product, LinearFactory, PlainLi
 
 pytestmark = pytest.mark.filterwarnings("ignore:torch.quantize_per")  # of torch, once a process
 
-# Input widths are multiples of 4, as in every checkpoint: fp32 rows that start at odd addresses can meet another kernel.
+# Input widths are multiples of 4, as in every checkpoint: fp32 rows at odd addresses can meet another kernel.
 SIZES = [(576, 192), (36, 7), (64, 131), (4, 1), (16, 256)]
 
 

@@ -106,7 +106,9 @@ def test_a_tensor_in_two_files(tmp_path: Path) -> None:
 # --- the key map -------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", sorted(official_weights(config(tied=False, qkv_bias=True, qk_norm=True, num_layers=1))))
+@pytest.mark.parametrize(
+    "name", sorted(official_weights(config(tied=False, qkv_bias=True, qk_norm=True, num_layers=1)))
+)
 def test_every_tensor_is_needed_and_must_fit(name: str) -> None:
     shape = config(tied=False, qkv_bias=True, qk_norm=True, num_layers=1)
     whole = official_weights(shape)
@@ -127,7 +129,9 @@ def test_a_swapped_shape_is_refused_though_the_size_fits(tmp_path: Path) -> None
     refused(write(tmp_path, tensors=tensors), r"makes a \(48, 32\) tensor, expected \(32, 48\)")
 
 
-@pytest.mark.parametrize("extra", ["model.layers.2.input_layernorm.weight", "model.layers.0.self_attn.q_proj.bias", "x"])
+@pytest.mark.parametrize(
+    "extra", ["model.layers.2.input_layernorm.weight", "model.layers.0.self_attn.q_proj.bias", "x"]
+)
 def test_left_over_tensors_are_refused(tmp_path: Path, extra: str) -> None:
     refused(write(tmp_path, tensors=official_weights(config()) | {extra: torch.ones(32)}), f"first '{extra}'")
 
@@ -140,7 +144,9 @@ def test_a_tied_head_may_be_stored_twice(tmp_path: Path) -> None:
 
 
 def test_an_untied_head_is_needed(tmp_path: Path) -> None:
-    refused(write(tmp_path, RAW | {"tie_word_embeddings": False}), r"missing from the checkpoint, first 'lm_head\.weight'")
+    refused(
+        write(tmp_path, RAW | {"tie_word_embeddings": False}), r"missing from the checkpoint, first 'lm_head\.weight'"
+    )
 
 
 # --- the config --------------------------------------------------------------------------------------------------
@@ -168,7 +174,9 @@ def test_configs_that_cannot_be_honoured(tmp_path: Path, changes: dict[str, Any]
     refused(write(tmp_path, RAW | changes), match)
 
 
-@pytest.mark.parametrize("field", ["hidden_size", "vocab_size", "num_hidden_layers", "intermediate_size", "rms_norm_eps"])
+@pytest.mark.parametrize(
+    "field", ["hidden_size", "vocab_size", "num_hidden_layers", "intermediate_size", "rms_norm_eps"]
+)
 def test_a_missing_field_is_named(tmp_path: Path, field: str) -> None:
     refused(write(tmp_path, {key: value for key, value in RAW.items() if key != field}), f"no field '{field}'")
 
@@ -211,7 +219,9 @@ def test_merging_is_w_plus_scale_b_a(tmp_path: Path) -> None:
         if stem + "lora_A.weight" in tensors:
             wanted = weight + 12.0 / 3 * tensors[stem + "lora_B.weight"] @ tensors[stem + "lora_A.weight"]
         torch.testing.assert_close(source.read(name), wanted, atol=1e-5, rtol=1e-5)
-    assert torch.equal(source.read("model.layers.1.self_attn.k_proj.weight"), base["model.layers.1.self_attn.k_proj.weight"])
+    assert torch.equal(
+        source.read("model.layers.1.self_attn.k_proj.weight"), base["model.layers.1.self_attn.k_proj.weight"]
+    )
 
 
 def test_the_masks_own_embedding_replaces_its_row_only(tmp_path: Path) -> None:
@@ -330,7 +340,9 @@ def test_peak_memory_is_the_model_and_little_more(tmp_path: Path) -> None:
 
 
 def test_sources_are_read_as_float32(tmp_path: Path) -> None:
-    save_file({"a": torch.ones(3, dtype=torch.float16), "b": torch.ones(2, dtype=torch.bfloat16)}, tmp_path / "x.safetensors")
+    save_file(
+        {"a": torch.ones(3, dtype=torch.float16), "b": torch.ones(2, dtype=torch.bfloat16)}, tmp_path / "x.safetensors"
+    )
     for path in (tmp_path, tmp_path / "x.safetensors"):
         source = SafetensorsSource(path)
         assert source.names() == {"a", "b"}

@@ -40,6 +40,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--full", action="store_true", default=None, help="train all projections, not adapters")
     parser.add_argument("--rank", type=int, help="LoRA rank (default 16)")
     parser.add_argument("--alpha", type=float, help="LoRA alpha (default 2 x rank)")
+    parser.add_argument("--adapter", type=Path, help="PEFT folder to continue from (same rank and mask token)")
     parser.add_argument("--fp32", action="store_true", help="frozen products in fp32 instead of int8")
     parser.add_argument("--mask-token-id", type=int, help="default: an unused special token")
     parser.add_argument("--attention", choices=["causal_context", "block_causal"], help="default causal_context")

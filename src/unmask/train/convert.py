@@ -16,11 +16,11 @@ from torch import Tensor, nn
 from unmask.core.errors import CheckpointError, ConfigError
 from unmask.models.config import AttentionPattern
 from unmask.models.linear import PlainLinear
-from unmask.models.loading import Loaded, load, read_json
+from unmask.models.loading import Loaded, SafetensorsSource, load, read_json
 from unmask.models.saving import official_tensors, save_checkpoint
 from unmask.text.chat import ChatTemplate
 from unmask.text.tokenizer import Tokenizer
-from unmask.train.lora import LoraSettings, adapter_tensors, attach, save_adapter
+from unmask.train.lora import LoraSettings, adapter_tensors, attach, restore_adapter, save_adapter
 from unmask.train.objectives import DualLoss, denoiser
 from unmask.train.packing import NoiseRecipe, pack
 from unmask.train.sources import Encoder, JsonlSource, Source, ToolCallSource
@@ -43,6 +43,7 @@ class ConvertSettings:
         lr, warmup, decay_from: peak rate; warm-up steps; share of the steps after which it falls linearly to 5 %.
         full: train all projections instead of adapters.
         lora: adapter settings.
+        adapter: PEFT folder to start from instead of an untrained adapter (same rank and mask token).
         mask_token_id: None picks an unused special token of the tokenizer.
         attention, block_sizes, logit_shift, full_share, random_start: see `NoiseRecipe`.
         ar_weight, diffusion_weight, confidence_weight: see `DualLoss`.
@@ -64,6 +65,7 @@ class ConvertSettings:
     decay_from: float = 0.5
     full: bool = False
     lora: LoraSettings = field(default_factory=lambda: LoraSettings(int8=True))
+    adapter: Path | None = None
     mask_token_id: int | None = None
     attention: AttentionPattern = AttentionPattern.CAUSAL_CONTEXT
     block_sizes: tuple[int, ...] = (8, 12, 16)
@@ -186,6 +188,8 @@ class _Run:
         row = model.embedding[mask]
         self.mask_embedding = nn.Parameter(row + 0.02 * torch.randn(row.shape, generator=noise))
         self.named["mask_embedding"] = self.mask_embedding
+        if settings.adapter is not None:
+            self._start_from(settings.adapter)
         self.optimizer = torch.optim.AdamW(self.named.values(), lr=settings.lr, betas=(0.9, 0.99), weight_decay=0.0)
         eos = min(loaded.traits.eos_ids)
         self.recipe = NoiseRecipe(
@@ -203,6 +207,19 @@ class _Run:
             diffusion_weight=settings.diffusion_weight,
             confidence_weight=settings.confidence_weight,
         )
+
+    def _start_from(self, folder: Path) -> None:
+        """Takes over a trained adapter."""
+        facts = read_json(folder / "adapter_config.json").get("unmask", {})
+        if self.settings.full or facts.get("mask_token_id") != self.mask:
+            raise ConfigError(
+                f"{folder} cannot be continued: it needs LoRA and mask token {facts.get('mask_token_id')}"
+            )
+        source = SafetensorsSource(folder / "adapter_model.safetensors")
+        tensors = {name: source.read(name) for name in source.names()}
+        restore_adapter(self.loaded.model, tensors)
+        with torch.no_grad():
+            self.mask_embedding.copy_(tensors["unmask.mask_embedding"])
 
     def facts(self) -> dict[str, Any]:
         """What the converted checkpoint's config says under "unmask"."""

@@ -17,6 +17,7 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 from torch.nn import functional
 
+from unmask.core.errors import ConfigError
 from unmask.models.config import ModelConfig
 from unmask.models.linear import Int8Product
 from unmask.models.transformer import Block, Transformer
@@ -131,6 +132,9 @@ def attach(model: Transformer, settings: LoraSettings, seed: int) -> list[nn.Par
     return trainable
 
 
+_STEM = "base_model.model.model.layers."
+
+
 def adapter_tensors(model: Transformer) -> dict[str, Tensor]:
     """The factors under PEFT's names, float32."""
     tensors: dict[str, Tensor] = {}
@@ -139,11 +143,31 @@ def adapter_tensors(model: Transformer) -> dict[str, Tensor]:
         for name, sections in _targets(model.config).items():
             wrapped = getattr(block, name)
             for part, (official, _) in enumerate(sections):
-                stem = f"base_model.model.model.layers.{index}.{official}.lora_"
+                stem = f"{_STEM}{index}.{official}.lora_"
                 rows = slice(part * wrapped.rank, (part + 1) * wrapped.rank)
                 tensors[f"{stem}A.weight"] = wrapped.down.detach()[rows].clone()
                 tensors[f"{stem}B.weight"] = wrapped.ups[part].detach().clone()
     return tensors
+
+
+def restore_adapter(model: Transformer, tensors: Mapping[str, Tensor]) -> None:
+    """Fills attached factors from tensors under PEFT's names (the reverse of `adapter_tensors`).
+
+    Raises:
+        ConfigError: a factor is missing or of another shape.
+    """
+    own = adapter_tensors(model)
+    for name, tensor in own.items():
+        if name not in tensors or tensors[name].shape != tensor.shape:
+            raise ConfigError(f"the adapter to start from has no {name!r} of shape {tuple(tensor.shape)}")
+    with torch.no_grad():
+        for index, block in enumerate(model.layers):
+            for name, sections in _targets(model.config).items():
+                wrapped = getattr(block, name)
+                stems = [f"{_STEM}{index}.{official}.lora_" for official, _ in sections]
+                wrapped.down.copy_(torch.cat([tensors[f"{stem}A.weight"] for stem in stems]))
+                for up, stem in zip(wrapped.ups, stems, strict=True):
+                    up.copy_(tensors[f"{stem}B.weight"])
 
 
 def save_adapter(
