@@ -40,6 +40,11 @@ class ByteTokenizer:
             ids.extend([256 + SPECIALS.index(piece)] if piece in SPECIALS else piece.encode())
         return ids
 
+    special_spellings = SPECIALS
+
+    def encode_text(self, text: str) -> list[int]:
+        return list(text.encode())
+
     def decode(self, ids: Sequence[int]) -> str:
         return b"".join(self.token_bytes(i) for i in ids).decode("utf-8", errors="replace")
 

@@ -275,4 +275,4 @@ def test_bad_recipes_are_refused(changes: dict[str, Any], match: str) -> None:
 def test_block_causal_rows_share_one_block_size() -> None:
     noise = recipe(attention=BLOCKS, block_sizes=(2, 3))
     with pytest.raises(ConfigError, match="one block size"):
-        list(map(lambda seed: pack([], TALKS, noise, np.random.default_rng(seed)), range(20)))
+        [pack([], TALKS, noise, np.random.default_rng(seed)) for seed in range(20)]

@@ -15,6 +15,7 @@ from unmask.engine.loop import EngineLoop
 from unmask.engine.opening import OpenModel, Precision, open_model
 from unmask.engine.settings import EngineSettings, admit
 from unmask.text.detokenizer import Detokenizer
+from unmask.text.prompt import encode_chat
 from unmask.text.toolcalls import ContentDelta, ToolCall, ToolCallFormat, ToolCallParser
 
 Message = Mapping[str, Any]
@@ -175,7 +176,7 @@ class LLM:
             raise ConfigError(f"there are {len(prompts)} prompts but {len(each)} params; give one, or one for each")
         requests: list[Request] = []
         for index, (prompt, own) in enumerate(zip(prompts, each, strict=True)):
-            ids = tuple(self.model.tokenizer.encode(self._render(prompt, tools, raw)))
+            ids = tuple(self._encode(prompt, tools, raw))
             request = Request(id=f"offline-{next(self._ids)}", prompt_ids=ids, params=own, drafts=drafts)
             try:
                 admit(request, self._loop.settings, self._loop.traits)
@@ -185,13 +186,13 @@ class LLM:
             requests.append(request)
         return requests
 
-    def _render(self, prompt: Prompt, tools: Sequence[Mapping[str, Any]] | None, raw: bool) -> str:
+    def _encode(self, prompt: Prompt, tools: Sequence[Mapping[str, Any]] | None, raw: bool) -> list[int]:
         if isinstance(prompt, str) and raw:
             if tools:
                 raise ConfigError("a raw prompt cannot offer tools; leave 'raw' or 'tools' out")
-            return prompt
+            return self.model.tokenizer.encode(prompt)
         messages = [{"role": "user", "content": prompt}] if isinstance(prompt, str) else prompt
-        return self.model.chat_template().render(messages, tools)
+        return encode_chat(self.model.tokenizer, self.model.chat_template(), messages, tools)
 
     def _run(self, requests: Sequence[Request]) -> Generator[tuple[int, Chunk], None, None]:
         """Yields (index, chunk) as they come; never more in flight than run at once, and the next few waiting."""

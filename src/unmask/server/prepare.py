@@ -11,14 +11,11 @@ from unmask.server.errors import ApiError, quoted
 from unmask.server.settings import ServerSettings
 from unmask.server.wire import AssistantMessage, ChatRequest, DiffusionOptions, Message, ToolMessage, parse_chat
 from unmask.text.chat import ChatTemplate
+from unmask.text.prompt import PromptTokenizer, encode_chat
 
 
-class TextTokenizer(Protocol):
+class TextTokenizer(PromptTokenizer, Protocol):
     """The part of a tokenizer that the server needs."""
-
-    def encode(self, text: str, /) -> list[int]:
-        """Returns token ids; special tokens written in the text are parsed."""
-        ...
 
     def token_bytes(self, token_id: int, /) -> bytes:
         """Returns the raw bytes of one token; empty for special tokens."""
@@ -84,8 +81,8 @@ def prepare(raw: bytes, served: ServedModel, chat_id: str) -> PreparedChat:
         )
     # The settings come first: they are refused without paying for the prompt. Only max_tokens waits for its length.
     params = _sampling_params(chat, settings, seed=_seed(chat, chat_id))
-    prompt = served.template.render(_history(chat.messages), _tools(chat) if use_tools else None)
-    prompt_ids = tuple(served.tokenizer.encode(prompt))
+    tools = _tools(chat) if use_tools else None
+    prompt_ids = tuple(encode_chat(served.tokenizer, served.template, _history(chat.messages), tools))
     params = _fitted(params, chat, len(prompt_ids), settings)
     requests = tuple(
         Request(

@@ -31,6 +31,9 @@ class Tokenizer:
         self.eos_ids = frozenset(eos_ids)
         added = backend.get_added_tokens_decoder()
         self.special_ids = frozenset(int(i) for i, token in added.items() if token.special)
+        self.special_spellings = tuple(token.content for token in added.values() if token.special)
+        self._plain = HfTokenizer.from_str(backend.to_str())
+        self._plain.encode_special_tokens = True
         vocabulary = backend.get_vocab(with_added_tokens=True)
         self.vocab_size = max(vocabulary.values(), default=-1) + 1  # ids may have gaps
         alphabet = _byte_alphabet()
@@ -68,6 +71,10 @@ class Tokenizer:
     def encode(self, text: str) -> list[int]:
         """Token ids of a text; special tokens written in it are parsed as such."""
         return self._backend.encode(text, add_special_tokens=False).ids
+
+    def encode_text(self, text: str) -> list[int]:
+        """Token ids of plain text: what looks like a special token is text too."""
+        return self._plain.encode(text, add_special_tokens=False).ids
 
     def decode(self, ids: Sequence[int]) -> str:
         """Text of ids; special tokens are left out, invalid UTF-8 becomes U+FFFD."""
