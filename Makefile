@@ -135,5 +135,5 @@ $(VENV)/.installed: $(VENV)/.torch-$(TORCH_BUILD) $(PINS)
 	@touch $@
 
 $(VENV)/.installed-dev: $(VENV)/.torch-$(TORCH_BUILD) $(PINS)
-	$(call INSTALL,[dev])
+	$(call INSTALL,[dev,bench])
 	@touch $(VENV)/.installed $@

@@ -93,7 +93,6 @@ def test_the_key_is_asked_for(guarded: Served) -> None:
     assert ask(guarded.url, KEY).status_code == 200
 
 
-@pytest.mark.xfail(reason="the last window reaches past the rotary table", strict=False)
 def test_the_context_ends_without_a_fault(guarded: Served) -> None:
     answer = ask(guarded.url, KEY, max_tokens=None, messages=[{"role": "user", "content": "x" * 2000}])
     assert answer.status_code == 200

@@ -156,6 +156,19 @@ def test_abort_when_idle_changes_nothing(loaded: Loaded) -> None:
         assert submit(loop, ask("a", max_tokens=3)).reason is FinishReason.LENGTH
 
 
+def test_an_aborted_id_is_forgotten(loaded: Loaded) -> None:
+    with turnstile(loaded) as (loop, gate):
+        for _ in range(3):
+            aborted = submit(loop, ask("a", **LONG))
+            gate.wait_for_forward()
+            loop.abort("a")
+            loop.abort("a")
+            gate.let(1)
+            assert aborted.reason is FinishReason.ABORT
+        gate.let(1000)
+        assert submit(loop, ask("a", **LONG)).reason is FinishReason.LENGTH
+
+
 def test_deadlines(loaded: Loaded) -> None:
     with turnstile(loaded, max_running=1) as (loop, gate):
         running = submit(loop, ask("a", timeout_s=0.05, **LONG))

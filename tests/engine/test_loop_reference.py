@@ -78,6 +78,11 @@ def test_answers_that_cross_the_caches_chunks(attention: AttentionPattern) -> No
         ask("b", list(np.arange(250) % 40 + 8), max_tokens=12, mode=Mode.DIFFUSION, threshold=1.0),
         ask("c", [9] * 380, max_tokens=8, mode=Mode.DIFFUSION, num_steps=1),
     ]
+    if attention is CAUSAL:
+        requests += [
+            ask("d", [9] * 120, max_tokens=12, mode=Mode.AR, seed=3, temperature=1.5),
+            ask("e", [9] * 121, max_tokens=12, mode=Mode.VERIFIED, block_size=1, seed=3, temperature=1.5),
+        ]
     with engine(loaded, max_prefill_rows=2000) as loop:
         assert_equals_reference(loaded, run(loop, requests), requests)
 

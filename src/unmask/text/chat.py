@@ -21,11 +21,14 @@ _TEMPLATE_FAULTS = (TypeError, ValueError, LookupError, AttributeError, Arithmet
 
 
 class _Arguments(dict[str, Any]):
-    """Arguments of a call in the history: an object to templates that look inside, the model's own text as JSON."""
+    """Arguments of a call in the history: an object to templates that look inside, the model's own text when printed."""
 
     def __init__(self, fields: Mapping[str, Any], text: str) -> None:
         super().__init__(fields)
         self.text = text
+
+    def __str__(self) -> str:
+        return self.text
 
 
 def _to_json(value: Any, indent: int | None = None) -> str:
