@@ -21,7 +21,7 @@ _TEMPLATE_FAULTS = (TypeError, ValueError, LookupError, AttributeError, Arithmet
 
 
 class _Arguments(dict[str, Any]):
-    """Arguments of a call in the history: an object to templates that look inside, the model's own text when printed."""
+    """Arguments of a call in the history: an object to templates that look inside, the model's text when printed."""
 
     def __init__(self, fields: Mapping[str, Any], text: str) -> None:
         super().__init__(fields)
