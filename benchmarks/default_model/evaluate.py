@@ -8,6 +8,7 @@ made. Greedy. Intervals are Wilson's at 95 %.
 """
 
 import argparse
+import hashlib
 import json
 import math
 import threading
@@ -106,11 +107,14 @@ def main() -> None:
     parser.add_argument("--name", default="smol-agent")
     parser.add_argument("--modes", nargs="+", default=["ar", "verified", "diffusion"], choices=[m.value for m in Mode])
     parser.add_argument("--count", type=int, default=300, help="requests per set")
-    parser.add_argument("--sets", nargs="+", default=[name for name, _, _ in SETS], choices=[name for name, _, _ in SETS])
+    parser.add_argument(
+        "--sets", nargs="+", default=[name for name, _, _ in SETS], choices=[name for name, _, _ in SETS]
+    )
     parser.add_argument("--precision", choices=["int8", "fp32"], default="int8")
     parser.add_argument("--threshold", type=float, default=0.9)
     parser.add_argument("--block-size", type=int, default=None)
     parser.add_argument("--out", type=Path, default=Path("benchmarks/default_model/results"))
+    parser.add_argument("--merge", action="store_true", help="add to an earlier result of the same name")
     options = parser.parse_args()
 
     linear = Int8Linear if options.precision == "int8" else TiledLinear
@@ -148,6 +152,7 @@ def main() -> None:
                 "tokens_per_forward": tokens / forwards,
                 "forwards_per_request": forwards / len(right),
                 "seconds": time.perf_counter() - began,
+                "ids": [hashlib.sha256(repr(answer.ids).encode()).hexdigest()[:12] for answer in answers[mode]],
                 "wrong": [
                     {"id": c.id, "request": c.messages[-2]["content"], "got": text, "want": c.messages[-1]}
                     for c, text, ok in zip(conversations, texts, right, strict=True)
@@ -156,14 +161,14 @@ def main() -> None:
             }
             share = f"{sum(right)}/{len(right)} [{low:.3f}, {high:.3f}]"
             print(f"{name:10} {mode:10} {share}  {tokens / forwards:.2f} tokens per forward")
-        if {"ar", "verified"} <= set(answers):
-            same = sum(a.ids == v.ids for a, v in zip(answers["ar"], answers["verified"], strict=True))
-            rows["verified_equals_ar"] = same
-            print(f"{name:10} verified ids equal ar ids on {same}/{len(prompts)}")
         report["sets"][name] = rows
     loop.close()
     options.out.mkdir(parents=True, exist_ok=True)
     file = options.out / f"{options.name}.json"
+    if options.merge and file.exists():  # modes measured by separate runs meet in one file
+        earlier = json.loads(file.read_text(encoding="utf-8"))
+        for name, rows in earlier["sets"].items():
+            report["sets"][name] = rows | report["sets"].get(name, {})
     file.write_text(json.dumps(report, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
     print(f"wrote {file}")
 

@@ -35,9 +35,11 @@ def quality() -> str:
             speed = sum(r["tokens_per_forward"] for r in rows[:3]) / 3
             lines.append(f"| {report['name']} | {mode} | {' | '.join(cells)} | {speed:.2f} |")
         for name in SETS:
-            if "verified_equals_ar" in report["sets"][name]:
-                identical += report["sets"][name]["verified_equals_ar"]
-                total += report["count"]
+            rows = report["sets"][name]
+            if {"ar", "verified"} <= set(rows):
+                pairs = list(zip(rows["ar"]["ids"], rows["verified"]["ids"], strict=True))
+                identical += sum(first == second for first, second in pairs)
+                total += len(pairs)
     lines += ["", f"`verified` and `ar` gave identical ids on {identical} of {total} prompts."]
     return "\n".join(lines)
 
@@ -48,7 +50,9 @@ def speed() -> str:
     if not file.exists():
         return "Not measured."
     rows: dict[str, Any] = json.loads(file.read_text())["contenders"]
-    lines = ["| contender | median ms | p95 ms | tokens per forward | forwards per call | tokens/s | time relative to ar |"]
+    lines = [
+        "| contender | median ms | p95 ms | tokens per forward | forwards per call | tokens/s | time relative to ar |"
+    ]
     lines.append("|---|---|---|---|---|---|---|")
     for name, r in rows.items():
         lines.append(
@@ -67,7 +71,9 @@ def draw_training() -> None:
         values = [rows[step][key] for step in steps]
         smooth = [sum(values[max(0, i - 19) : i + 1]) / len(values[max(0, i - 19) : i + 1]) for i in range(len(values))]
         axes.plot(steps, smooth, label=label)
-    axes.set(xlabel="step (4 conversations each)", ylabel="nats per token", yscale="log", title="smol-agent, training loss")
+    axes.set(
+        xlabel="step (4 conversations each)", ylabel="nats per token", yscale="log", title="smol-agent, training loss"
+    )
     axes.legend()
     figure.savefig(IMAGES / "default-model-training.png", dpi=120)
 

@@ -1,7 +1,7 @@
 """Trains the adapter of the default model: every setting in one place. Resumes when interrupted.
 
-    python benchmarks/default_model/train.py --out runs/dual             # the shipped adapter
-    python benchmarks/default_model/train.py --out runs/ar --ar-only     # the rival: same data and steps, AR loss alone
+python benchmarks/default_model/train.py --out runs/dual             # the shipped adapter
+python benchmarks/default_model/train.py --out runs/ar --ar-only     # the rival: same data and steps, AR loss alone
 """
 
 import argparse
