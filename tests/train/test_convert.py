@@ -122,7 +122,7 @@ def test_ar_only_training_has_no_noisy_rows(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "changes", [{"attention": AttentionPattern.BLOCK_CAUSAL, "logit_shift": 0}, {"logit_shift": 1}]
+    "changes", [{"attention": AttentionPattern.BLOCK_CAUSAL, "logit_shift": 0, "ar_weight": 0.0}, {"logit_shift": 1}]
 )
 def test_other_layouts_train(tmp_path: Path, changes: dict[str, object]) -> None:
     out = convert(settings(tmp_path, steps=1, **changes), ignore)
@@ -156,7 +156,14 @@ def test_the_mask_token_is_an_unused_special_one(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "changes", [{"steps": 0}, {"lr": 0.0}, {"ar_weight": 0.0, "diffusion_weight": 0.0}, {"conversations": 0}]
+    "changes",
+    [
+        {"steps": 0},
+        {"lr": 0.0},
+        {"ar_weight": 0.0, "diffusion_weight": 0.0},
+        {"conversations": 0},
+        {"attention": AttentionPattern.BLOCK_CAUSAL},
+    ],
 )
 def test_impossible_settings_are_refused(tmp_path: Path, changes: dict[str, object]) -> None:
     with pytest.raises(UnmaskError):

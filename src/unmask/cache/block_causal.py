@@ -45,13 +45,13 @@ class BlockCausalCache:
 
     Args:
         shape: sizes.
-        capacity: positions to reserve at first; the cache grows by doubling.
+        capacity: positions to reserve at once; a queued request reserves none. The cache grows by doubling.
     """
 
-    def __init__(self, shape: CacheShape, capacity: int = CHUNK) -> None:
+    def __init__(self, shape: CacheShape, capacity: int = 0) -> None:
         self.shape = shape
         self.stored = 0
-        chunks = -(-max(capacity, 1) // CHUNK)
+        chunks = -(-capacity // CHUNK)
         self._keys_LCGSK = torch.zeros(shape.num_layers, chunks, shape.num_kv_heads, CHUNK, shape.head_dim)
         self._values_LCGSK = torch.zeros_like(self._keys_LCGSK)
 

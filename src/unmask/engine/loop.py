@@ -16,7 +16,8 @@ from unmask.engine.settings import EngineSettings, admit, cache_shape, make_rule
 from unmask.models.loading import Loaded
 
 Listener = Callable[[Chunk | UnmaskError], None]
-"""Called from the loop's thread with each chunk, or once with an error; must return at once."""
+"""Called from the loop's thread, under its lock, with each chunk or once with an error. It must return at once and not
+call the loop back; what it raises ends its own request only."""
 
 _log = logging.getLogger(__name__)
 
@@ -112,7 +113,8 @@ class EngineLoop:
                     self._changed.wait()
                 self._drop_aborted()
                 if self._closing:
-                    self._end(self._scheduler.everyone(), _ABORTED)
+                    for sequence in self._scheduler.everyone():
+                        self._end([sequence], _abort_chunk(sequence))
                     return
                 batch = self._scheduler.next_batch()
             if batch:
@@ -124,17 +126,16 @@ class EngineLoop:
         for sequence in self._scheduler.everyone():
             late = sequence.deadline is not None and now >= sequence.deadline
             if late or sequence.request.id in self._aborted:
-                self._end([sequence], Chunk(num_forwards=sequence.num_forwards, finish_reason=FinishReason.ABORT))
+                self._end([sequence], _abort_chunk(sequence))
         self._aborted.clear()
 
     def _forward(self, batch: list[tuple[Running, int]]) -> None:
         """One denoising step of the batch and its news to the listeners."""
         sequences = [sequence for sequence, _ in batch]
         before = time.perf_counter()
-        try:
-            denoise(self._model, batch)
-        except Exception as error:  # noqa: BLE001 - the loop must outlive whatever a forward raises
-            _log.exception("a forward failed; its %d sequences are ended", len(batch))
+        error = _attempt(lambda: denoise(self._model, batch))
+        if error is not None:
+            _log.error("a forward failed; its %d sequences are ended", len(batch), exc_info=error)
             with self._changed:
                 self._end(sequences, EngineError(f"the engine failed during a forward: {error}"))
             return
@@ -148,7 +149,7 @@ class EngineLoop:
                     continue
                 self._num_tokens += len(chunk.token_ids)
                 if chunk.finish_reason is None:
-                    self._listeners[sequence.request.id][1](chunk)
+                    self._tell(sequence, self._listeners[sequence.request.id][1], chunk)
                 else:
                     self._end([sequence], chunk)
 
@@ -157,7 +158,26 @@ class EngineLoop:
         self._scheduler.remove(sequences)
         for sequence in sequences:
             _, listener = self._listeners.pop(sequence.request.id)
-            listener(news)
+            self._aborted.discard(sequence.request.id)
+            self._tell(sequence, listener, news)
+
+    def _tell(self, sequence: Running, listener: Listener, news: Chunk | UnmaskError) -> None:
+        """Calls a listener; one that raises gives up its request. Holds the lock."""
+        error = _attempt(lambda: listener(news))
+        if error is not None:
+            _log.error("the listener of %s failed; the request is aborted", sequence.request.id, exc_info=error)
+            if sequence.request.id in self._listeners:
+                self._aborted.add(sequence.request.id)
 
 
-_ABORTED = Chunk(finish_reason=FinishReason.ABORT)
+def _attempt(action: Callable[[], None]) -> Exception | None:
+    """Runs what may fail for any reason without taking the loop along; returns what it raised."""
+    try:
+        action()
+    except Exception as error:  # noqa: BLE001 - the loop must outlive a forward and a listener
+        return error
+    return None
+
+
+def _abort_chunk(sequence: Running) -> Chunk:
+    return Chunk(num_forwards=sequence.num_forwards, finish_reason=FinishReason.ABORT)

@@ -15,7 +15,7 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor, nn
 
 from unmask.core.errors import CheckpointError
-from unmask.models.config import ModelConfig, Traits
+from unmask.models.config import AttentionPattern, ModelConfig, Traits
 from unmask.models.families import FAMILIES, family_of
 from unmask.models.linear import LinearFactory
 from unmask.models.transformer import RMSNorm, Transformer
@@ -87,16 +87,25 @@ class LoraSource:
     """
 
     _PREFIX = "base_model.model."
+    _MASK_ROW = "unmask.mask_embedding"
 
     def __init__(self, base: TensorSource, folder: Path, mask_token_id: int | None) -> None:
         self._base = base
         self._mask_token_id = mask_token_id
-        config = read_json(folder / "adapter_config.json")
-        self._scale = float(config["lora_alpha"]) / float(config["r"])
+        self._scale = _lora_scale(folder)
         self._adapter = SafetensorsSource(folder / "adapter_model.safetensors")
-        known = base.names()
-        targets = {name.split(".lora_")[0] + ".weight" for name in self._adapter.names() if ".lora_" in name}
-        lost = sorted(name for name in targets if name.removeprefix(self._PREFIX) not in known)
+        factors = {name for name in self._adapter.names() if name.endswith((".lora_A.weight", ".lora_B.weight"))}
+        stems = {name.rsplit(".lora_", 1)[0] for name in factors}
+        halves = sorted(f"{stem}.lora_{part}.weight" for stem in stems for part in "AB")
+        halves = [name for name in halves if name not in factors]
+        if halves:
+            raise CheckpointError(f"the adapter in {folder} has no {halves[0]!r}")
+        odd = sorted(self._adapter.names() - factors - {self._MASK_ROW})
+        if odd or (mask_token_id is None and self._MASK_ROW in self._adapter.names()):
+            raise CheckpointError(
+                f"the adapter in {folder} holds {(odd or [self._MASK_ROW])[0]!r}, which has no use here"
+            )
+        lost = sorted(stem for stem in stems if f"{stem.removeprefix(self._PREFIX)}.weight" not in base.names())
         if lost:
             raise CheckpointError(f"the adapter in {folder} targets {lost[0]!r}, which the base model does not have")
 
@@ -113,9 +122,22 @@ class LoraSource:
             if up.shape[0] != weight.shape[0] or down.shape[1] != weight.shape[1] or up.shape[1] != down.shape[0]:
                 raise CheckpointError(f"the adapter's shapes do not fit {name!r} {tuple(weight.shape)}")
             weight = torch.addmm(weight, up, down, alpha=self._scale)
-        if name == "model.embed_tokens.weight" and "unmask.mask_embedding" in self._adapter.names():
-            weight[self._mask_token_id] = self._adapter.read("unmask.mask_embedding")
+        if name == "model.embed_tokens.weight" and self._MASK_ROW in self._adapter.names():
+            assert self._mask_token_id is not None, "checked at the start"
+            weight[self._mask_token_id] = self._adapter.read(self._MASK_ROW)
         return weight
+
+
+def _lora_scale(folder: Path) -> float:
+    """Reads alpha / r; refuses variants of LoRA that change what the factors mean."""
+    config = read_json(folder / "adapter_config.json")
+    for name in ("use_dora", "use_rslora", "rank_pattern", "alpha_pattern", "fan_in_fan_out", "lora_bias"):
+        if config.get(name):
+            raise CheckpointError(f"{folder / 'adapter_config.json'}: {name} is not supported; only plain LoRA is")
+    try:
+        return float(config["lora_alpha"]) / float(config["r"])
+    except (KeyError, TypeError, ValueError, ZeroDivisionError) as error:
+        raise CheckpointError(f"{folder / 'adapter_config.json'} needs numbers r > 0 and lora_alpha") from error
 
 
 def read_json(path: Path) -> dict[str, Any]:
@@ -165,6 +187,10 @@ def load(folder: Path, *, linear: LinearFactory, adapter: Path | None = None) ->
 def check_traits(traits: Traits, config: ModelConfig) -> Traits:
     """Refuses facts that cannot be true, so that they fail at load and not in the middle of an answer."""
     mask = traits.mask_token_id
+    if traits.attention is not AttentionPattern.CAUSAL and mask is None:
+        raise CheckpointError(f"attention {traits.attention.value!r} needs a mask_token_id")
+    if not 1 <= traits.block_size <= 256:
+        raise CheckpointError(f"block_size must be between 1 and 256, got {traits.block_size}")
     if mask is not None and not 0 <= mask < config.vocab_size:
         raise CheckpointError(f"mask_token_id {mask} is outside the vocabulary of {config.vocab_size}")
     if mask is not None and mask in traits.eos_ids:

@@ -85,6 +85,8 @@ class ConvertSettings:
                 raise ConfigError(f"{name} must be at least 1, got {getattr(self, name)}")
         if not self.lr > 0:
             raise ConfigError(f"lr must be positive, got {self.lr}")
+        if self.attention is AttentionPattern.BLOCK_CAUSAL and self.ar_weight > 0:
+            raise ConfigError("block-causal clean rows see their own targets: set --ar-weight 0 with block_causal")
         if self.ar_weight + self.diffusion_weight <= 0:
             raise ConfigError("ar_weight and diffusion_weight are both 0: there is nothing to train")
 

@@ -152,14 +152,14 @@ def pack(
         rng: source of all noise; equal states give equal batches.
         noisy: False leaves the noisy copies out (plain AR training).
     """
+    if recipe.attention is AttentionPattern.BLOCK_CAUSAL:
+        prefix_ids, samples = _whole_blocks(prefix_ids, samples, recipe.block_sizes)
     rows = _Rows()
     rows.add(prefix_ids, 0, 0, 0, [0] * len(prefix_ids))
-    size_of_branch = [0]
     ar: list[tuple[int, int]] = []
     masked: list[tuple[int, int]] = []
     for branch, sample in enumerate(samples, start=1):
         size = int(rng.choice(recipe.block_sizes))
-        size_of_branch.append(size)
         begin = len(prefix_ids)
         clean = [*sample.prompt_ids, *sample.answer_ids]
         first = rows.add(clean, begin, branch, 0, [0] * len(clean))
@@ -168,11 +168,7 @@ def pack(
         ar += [(last_prompt + i, target) for i, target in enumerate(sample.answer_ids)]
         if noisy:
             masked += _noisy_copies(rows, clean, begin, answer_at, last_prompt, branch, size, recipe, rng)
-    block = np.array(rows.positions) // np.maximum(np.array(size_of_branch)[rows.branch], 1)
-    if recipe.attention is AttentionPattern.BLOCK_CAUSAL and len(set(size_of_branch[1:])) > 1:
-        raise ConfigError("block-causal training takes one block size per packed row")
-    if recipe.attention is AttentionPattern.BLOCK_CAUSAL:
-        block = np.array(rows.positions) // size_of_branch[1]
+    block = np.array(rows.positions) // recipe.block_sizes[0]
     return PackedBatch(
         ids_N=torch.tensor(rows.ids),
         positions_N=torch.tensor(rows.positions),
@@ -185,6 +181,19 @@ def pack(
         branch_lengths=tuple(rows.branch.count(branch) for branch in range(1, len(samples) + 1)),
         num_answer_tokens=len(ar),
     )
+
+
+def _whole_blocks(
+    prefix_ids: Sequence[int], samples: Sequence[Sample], block_sizes: tuple[int, ...]
+) -> tuple[Sequence[int], list[Sample]]:
+    """Cuts the prefix at a block border and gives the rest to every branch: a block must not straddle the fork."""
+    if len(block_sizes) != 1:
+        raise ConfigError("block-causal training takes one block size")
+    cut = len(prefix_ids) // block_sizes[0] * block_sizes[0]
+    rest = tuple(prefix_ids[cut:])
+    return prefix_ids[:cut], [
+        Sample(prompt_ids=rest + sample.prompt_ids, answer_ids=sample.answer_ids) for sample in samples
+    ]
 
 
 def _noisy_copies(

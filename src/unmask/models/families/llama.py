@@ -42,6 +42,8 @@ def build_config(raw: Mapping[str, Any]) -> ModelConfig:
         raise CheckpointError(f"config.json has no field {error.args[0]!r}, which {architecture} needs") from error
     if config.num_heads % config.num_kv_heads:
         raise CheckpointError(f"{config.num_heads} query heads are not a multiple of {config.num_kv_heads} kv heads")
+    if raw.get("hidden_act", "silu") != "silu":
+        raise CheckpointError(f"hidden_act {raw['hidden_act']!r} is not supported; use a checkpoint with 'silu'")
     if raw.get("mlp_bias"):
         raise CheckpointError("mlp_bias is not supported; use a checkpoint without feed-forward biases")
     if raw.get("use_sliding_window"):
@@ -63,6 +65,15 @@ def _rope(raw: Mapping[str, Any]) -> float:
 def build_traits(raw: Mapping[str, Any], config: ModelConfig) -> Traits:
     """Reads what decoding must know. A converted checkpoint carries it in `config.json` under "unmask"."""
     facts: Mapping[str, Any] = raw.get("unmask", {})
+    unknown = sorted(set(facts) - {"mask_token_id", "attention", "block_size", "logit_shift"})
+    if unknown:
+        raise CheckpointError(f"config.json has an unknown fact {unknown[0]!r} under 'unmask'")
+    if facts.get("attention", "causal") not in {pattern.value for pattern in AttentionPattern}:
+        known = ", ".join(pattern.value for pattern in AttentionPattern)
+        raise CheckpointError(f"attention {facts['attention']!r} is not known (known: {known})")
+    for name in ("mask_token_id", "block_size", "logit_shift"):
+        if not isinstance(facts.get(name, 0), int) or isinstance(facts.get(name), bool):
+            raise CheckpointError(f"{name} under 'unmask' in config.json must be an integer, got {facts[name]!r}")
     eos = raw.get("eos_token_id")
     eos_ids = frozenset(eos if isinstance(eos, list) else [] if eos is None else [eos])
     return Traits(
