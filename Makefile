@@ -1,4 +1,5 @@
-# unmask: `make` lists the targets. Everything lives in .venv; nothing outside this folder is touched.
+# unmask: `make` lists the targets. Everything lives in .venv, but for the base model (260 MB), which is
+# kept in ~/.cache/unmask (UNMASK_CACHE).
 # Variables: MODEL, PORT, ARGS for serve; TORCH=auto|cpu|cuda; PYTHON=/path/to/python3.12; SLOW=1; WORKERS=n.
 
 MODEL   ?= smol-agent
@@ -25,12 +26,14 @@ endif
 PINS := pyproject.toml constraints.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help install serve demo test check lint format bench clean
+.PHONY: help install install-dev serve demo test check lint format bench clean
 
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 install: $(VENV)/.installed ## create .venv with unmask and the base model's weights (TORCH=auto|cpu|cuda)
+
+install-dev: $(VENV)/.installed-dev ## the same with what tests and benchmarks need
 
 serve: $(VENV)/.installed ## serve MODEL on 127.0.0.1:PORT behind the OpenAI API (MODEL=, PORT=, ARGS=)
 	@$(VENV)/bin/unmask serve $(MODEL) --port $(PORT) $(ARGS)

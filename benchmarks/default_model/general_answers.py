@@ -8,6 +8,7 @@ import sys
 import threading
 from pathlib import Path
 
+from unmask.core.errors import UnmaskError
 from unmask.core.request import Chunk, FinishReason, Mode, Request, SamplingParams
 from unmask.engine.loop import EngineLoop
 from unmask.engine.settings import EngineSettings
@@ -53,13 +54,16 @@ def main() -> None:
     done = threading.Semaphore(0)
     whole: set[str] = set()
 
-    def listen(prompt: str, chunk: object) -> None:
-        if not isinstance(chunk, Chunk):
-            raise SystemExit(f"generation failed: {chunk}")
-        answers[prompt] += chunk.token_ids
-        if chunk.finish_reason is not None:
-            if chunk.finish_reason is FinishReason.STOP:
+    failures: list[UnmaskError] = []
+
+    def listen(prompt: str, item: Chunk | UnmaskError) -> None:
+        if isinstance(item, UnmaskError):
+            failures.append(item)
+        else:
+            answers[prompt] += item.token_ids
+            if item.finish_reason is FinishReason.STOP:
                 whole.add(prompt)
+        if isinstance(item, UnmaskError) or item.finish_reason is not None:
             done.release()
 
     for prompt in prompts:
@@ -68,6 +72,8 @@ def main() -> None:
         loop.submit(Request(id=prompt, prompt_ids=tuple(ids), params=params), lambda c, p=prompt: listen(p, c))
     for _ in prompts:
         done.acquire()
+    if failures:
+        raise SystemExit(f"generation failed: {failures[0]}")
     loop.close()
     for prompt in prompts:
         text = tokenizer.decode(answers[prompt])

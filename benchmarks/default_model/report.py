@@ -18,6 +18,7 @@ HERE = Path(__file__).parent
 ROOT = HERE.parent.parent
 PAGE = ROOT / "docs/default-model.md"
 IMAGES = ROOT / "docs/img"
+LOG = HERE / "log.jsonl"  # of the shipped adapter; copy runs/dual/log.jsonl here after a training of your own
 SETS = ("values", "phrasings", "tools", "no tool")
 
 
@@ -64,7 +65,7 @@ def speed() -> str:
 
 def draw_training() -> None:
     """Loss of both streams over steps, smoothed over 20."""
-    rows = {json.loads(line)["step"]: json.loads(line) for line in (HERE / "log.jsonl").read_text().splitlines()}
+    rows = {json.loads(line)["step"]: json.loads(line) for line in LOG.read_text().splitlines()}
     steps = sorted(rows)
     figure, axes = plt.subplots(figsize=(7, 3.2), layout="constrained")
     for key, label in (("ar_loss", "AR (clean stream)"), ("diffusion_loss", "diffusion (masked rows)")):

@@ -44,7 +44,7 @@ def test_one_conversation_by_hand() -> None:
         (8, EOS),
         (9, EOS),  # past the answer's end: an EOS again
     ]
-    assert (batch.num_prefix, batch.branch_lengths, batch.num_answer_tokens) == (2, (8,), 3)
+    assert (batch.num_prefix, batch.branch_lengths) == (2, (8,))
     rows = ["".join("x" if seen else "." for seen in row) for row in batch.visible_NN.tolist()]
     assert rows == [
         "x.........",
@@ -135,7 +135,6 @@ def test_copies_hide_each_answer_position_exactly_once(
     made: tuple[list[int], list[Sample], NoiseRecipe, PackedBatch],
 ) -> None:
     prefix, talks, noise, batch = made
-    assert batch.num_answer_tokens == sum(len(talk.answer_ids) for talk in talks)
     for branch in branches(prefix, talks, batch):
         filled = branch.text + [EOS] * 20
         hidden = sorted(position for copy in branch.copies for block in copy for position in block.masked)

@@ -1,1 +1,1 @@
-"""cache."""
+"""Key/value caches of one sequence; exact ones say so bit for bit."""

@@ -1,1 +1,1 @@
-"""cli."""
+"""The roof: `unmask VERB`, the only place that reads the environment."""

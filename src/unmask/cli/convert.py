@@ -23,7 +23,8 @@ examples:
 
 DATA is "toolcalls" (unmask's own generator) or a JSON-lines file, one conversation a line:
   {"messages": [{"role": "user", "content": "..."}, ..., {"role": "assistant", "content": "..."}], "tools": [...]}
-Only the last assistant message is learned."""
+Only the last assistant message is learned. "toolcalls" uses the default model's chat template if the base's shows no
+tools. A step of 4 conversations takes about 5 s for a 135M model on one CPU core."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -70,6 +71,8 @@ def settings_from(args: argparse.Namespace) -> "ConvertSettings":
         given["block_sizes"] = tuple(given["block_sizes"])
     if "attention" in given:
         given["attention"] = AttentionPattern(given["attention"])
+    if args.full and (args.rank is not None or args.alpha is not None or args.fp32):
+        raise ConfigError("--rank, --alpha and --fp32 are about adapters; leave them out with --full")
     rank = args.rank if args.rank is not None else 16
     if rank < 1:
         raise ConfigError(f"--rank must be at least 1, got {rank}")
@@ -99,7 +102,7 @@ def run(args: argparse.Namespace) -> int:
         TextColumn("{task.fields[news]}"),
         TimeElapsedColumn(),
         TextColumn("left"),
-        TimeRemainingColumn(elapsed_when_finished=True),
+        TimeRemainingColumn(),
     )
     console = Console(stderr=True)
     with Progress(*columns, console=console) as progress:

@@ -112,8 +112,12 @@ def sampling_params(args: argparse.Namespace) -> SamplingParams:
     )
 
 
-def engine_settings(args: argparse.Namespace) -> "EngineSettings":
+def engine_settings(args: argparse.Namespace, *, requests_choose: bool = False) -> "EngineSettings":
     """Engine settings from whatever of its options the verb has.
+
+    Args:
+        args: the parsed command line.
+        requests_choose: whether requests may name another mode than the default (a server's may).
 
     Raises:
         ConfigError: a value out of range.
@@ -123,8 +127,12 @@ def engine_settings(args: argparse.Namespace) -> "EngineSettings":
     names = ("block_size", "threshold", "threads", "max_running", "max_waiting", "max_cached_tokens")
     given = {name: value for name in names if (value := getattr(args, name, None)) is not None}
     mode = None if args.mode is None else Mode(args.mode)
+    if args.threshold is not None and mode is not Mode.DIFFUSION and not requests_choose:
+        raise ConfigError("--threshold only acts in mode diffusion; add --mode diffusion or leave it out")
     if args.threshold is not None and mode not in (None, Mode.DIFFUSION):
         raise ConfigError(f"--threshold only acts in mode diffusion, not {args.mode}; leave one of them out")
+    if args.block_size is not None and mode is Mode.AR and not requests_choose:
+        raise ConfigError("--block-size has no meaning in mode ar; leave one of them out")
     return EngineSettings(mode=mode, **given)
 
 

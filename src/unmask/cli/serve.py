@@ -73,7 +73,7 @@ def run(args: argparse.Namespace) -> int:
     key = api_key(args)
     if args.request_timeout is not None and not args.request_timeout > 0:
         raise ConfigError(f"--request-timeout must be above 0, got {args.request_timeout}")
-    settings = engine_settings(args)
+    settings = engine_settings(args, requests_choose=True)
     with contextlib.ExitStack() as stack:
         listener = stack.enter_context(_bound(args.host, args.port))  # first: cheap, and often what is wrong
         note(f"loading {args.model}")

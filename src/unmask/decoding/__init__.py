@@ -1,1 +1,1 @@
-"""decoding."""
+"""Which positions to write in a step: rules, sampling, random streams, and the reference loop."""

@@ -191,6 +191,8 @@ class LLM:
             if tools:
                 raise ConfigError("a raw prompt cannot offer tools; leave 'raw' or 'tools' out")
             return self.model.tokenizer.encode(prompt)
+        if raw:
+            raise ConfigError("raw prompts are text; leave 'raw' out for conversations")
         messages = [{"role": "user", "content": prompt}] if isinstance(prompt, str) else prompt
         return encode_chat(self.model.tokenizer, self.model.chat_template(), messages, tools)
 

@@ -49,7 +49,6 @@ class EngineLoop:
         self._changed = threading.Condition()
         self._closing = False
         self._num_forwards = self._num_sequence_forwards = self._num_tokens = 0
-        self.forward_s = 0.0
         self._thread = threading.Thread(target=self._run, name="unmask-engine", daemon=True)
         self._thread.start()
 
@@ -132,14 +131,12 @@ class EngineLoop:
     def _forward(self, batch: list[tuple[Running, int]]) -> None:
         """One denoising step of the batch and its news to the listeners."""
         sequences = [sequence for sequence, _ in batch]
-        before = time.perf_counter()
         error = _attempt(lambda: denoise(self._model, batch))
         if error is not None:
             _log.error("a forward failed; its %d sequences are ended", len(batch), exc_info=error)
             with self._changed:
                 self._end(sequences, EngineError(f"the engine failed during a forward: {error}"))
             return
-        self.forward_s += time.perf_counter() - before
         with self._changed:
             self._num_forwards += 1
             self._num_sequence_forwards += len(batch)

@@ -1,6 +1,5 @@
 """From a model's name or folder to everything an engine and a server need of it."""
 
-import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -11,7 +10,7 @@ from unmask.models import smol_agent
 from unmask.models.families import FAMILIES, family_of
 from unmask.models.linear import Int8Linear, LinearFactory, TiledLinear
 from unmask.models.loading import Loaded, check_traits, load, read_json
-from unmask.text.chat import ChatTemplate
+from unmask.text.chat import ChatTemplate, find_template
 from unmask.text.tokenizer import Tokenizer
 
 Precision = Literal["auto", "int8", "fp32"]
@@ -111,7 +110,7 @@ def _locate(name: str, cache_dir: Path, progress: Callable[[str], None]) -> _Fil
 def _open(files: _Files, precision: Precision) -> OpenModel:
     eos_ids = _check_config(files)
     tokenizer = Tokenizer.load(files.folder, eos_ids)
-    template = ChatTemplate.load(files.template) if files.template else _find_template(files.folder)
+    template = ChatTemplate.load(files.template) if files.template else find_template(files.folder)
     loaded = load(files.folder, linear=LINEARS[precision], adapter=files.adapter)
     loaded = replace(loaded, traits=check_traits(replace(loaded.traits, eos_ids=eos_ids), loaded.config))
     if tokenizer.vocab_size > loaded.config.vocab_size:
@@ -154,34 +153,6 @@ def _check_config(files: _Files) -> frozenset[int]:
 def _eos_of(raw: Mapping[str, Any]) -> frozenset[int]:
     eos = raw.get("eos_token_id")
     return frozenset(eos if isinstance(eos, list) else [] if eos is None else [eos])
-
-
-def _find_template(folder: Path) -> ChatTemplate | None:
-    """`chat_template.jinja`, else the one in `tokenizer_config.json`, else None."""
-    raw = _read_if_there(folder / "tokenizer_config.json")
-    names = ("bos_token", "eos_token", "pad_token", "unk_token")
-    tokens = {name: spelling for name in names if (spelling := _spelling(raw.get(name))) is not None}
-    file = folder / "chat_template.jinja"
-    if file.exists():
-        return ChatTemplate.load(file, tokens)
-    source = raw.get("chat_template")
-    if isinstance(source, list):  # several templates by name
-        source = {entry.get("name"): entry.get("template") for entry in source if isinstance(entry, dict)}.get(
-            "default"
-        )
-    if source is None:
-        return None
-    if not isinstance(source, str):
-        raise CheckpointError(
-            f"chat_template in {folder / 'tokenizer_config.json'} is {json.dumps(source)[:40]}, not text"
-        )
-    return ChatTemplate(source, tokens)
-
-
-def _spelling(token: Any) -> str | None:
-    """A special token is written as text or as an object with its text under "content"."""
-    text = token.get("content") if isinstance(token, dict) else token
-    return text if isinstance(text, str) else None
 
 
 def _read_if_there(file: Path) -> dict[str, Any]:

@@ -17,8 +17,9 @@ class EngineSettings:
     Attributes:
         max_running: sequences denoised together.
         max_waiting: sequences queued; one more is refused with CapacityError.
-        max_cached_tokens: positions of keys and values kept for running sequences, all together.
-        max_prefill_rows: most prompt rows of one sequence in one forward; longer prompts take several.
+        max_cached_tokens: positions that running sequences may reserve, all together (buffers grow by doubling, so up
+            to twice as many may be allocated).
+        max_prefill_rows: most prompt rows in one forward, shared by all prompts being prefilled.
         mode: default of requests that name none; None lets the model decide.
         threshold: default confidence of diffusion mode.
         block_size: default window; None takes the model's.
@@ -99,6 +100,10 @@ def admit(request: Request, settings: EngineSettings, traits: Traits) -> Samplin
         _check_block_size(block_size, traits)
     except ConfigError as error:
         raise RequestError(str(error), param="diffusion.block_size") from None
+    if mode is Mode.AR and params.block_size is not None:
+        raise RequestError("block_size has no meaning in mode 'ar'; leave it out", param="diffusion.block_size")
+    if params.threshold is not None and params.num_steps is not None:
+        raise RequestError("give threshold or num_steps, not both", param="diffusion.threshold")
     if mode is not Mode.DIFFUSION and (params.threshold is not None or params.num_steps is not None):
         name = "threshold" if params.threshold is not None else "num_steps"
         raise RequestError(f"{name} only acts in mode 'diffusion', not {mode.value!r}", param=f"diffusion.{name}")

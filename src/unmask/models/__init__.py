@@ -1,1 +1,1 @@
-"""models."""
+"""Checkpoints: the shared transformer, its families, loading and saving."""

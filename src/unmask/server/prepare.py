@@ -180,7 +180,7 @@ def _check_options(options: DiffusionOptions, mode: Mode) -> None:
     if mode is Mode.AR:
         idle = set(given)
     elif mode is Mode.VERIFIED:
-        idle = set(given) & {"num_steps"}
+        idle = set(given) & {"num_steps", "threshold"}
     else:
         idle = {"threshold"} if {"threshold", "num_steps"} <= set(given) else set[str]()
     if idle:

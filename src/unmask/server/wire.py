@@ -30,8 +30,8 @@ _UNSUPPORTED: Mapping[str, tuple[tuple[object, ...], str]] = {
     "moderation": ((), "leave it out"),
     "prediction": ((), "leave it out"),
     "presence_penalty": ((0,), "leave it out"),
-    "prompt_cache_options": ((), "prefixes are cached without asking"),
-    "prompt_cache_retention": ((), "prefixes are cached without asking"),
+    "prompt_cache_options": ((), "prefixes are not cached yet"),
+    "prompt_cache_retention": ((), "prefixes are not cached yet"),
     "reasoning_effort": (("none",), "the served model has no reasoning channel"),
     "response_format": (
         ({"type": "text"},),

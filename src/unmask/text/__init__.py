@@ -1,1 +1,1 @@
-"""text."""
+"""Text <-> token ids: tokenizer, chat templates, tool-call format, detokeniser."""

@@ -77,6 +77,8 @@ class ChatTemplate:
         )
         environment.filters["tojson"] = _to_json  # pyright: ignore[reportUnknownMemberType] - jinja2 has dict[str, Unknown]
         names: dict[str, Any] = {**(special_tokens or {}), "raise_exception": _raise_exception}
+        self.source = source
+        self._shows_tools: bool | None = None
         try:
             self._template = environment.from_string(source, globals=names)
         except jinja2.TemplateError as error:
@@ -96,6 +98,21 @@ class ChatTemplate:
         except (OSError, UnicodeDecodeError) as error:
             raise CheckpointError(f"cannot read {file}: {error}") from error
 
+    @property
+    def shows_tools(self) -> bool:
+        """Whether offered tools reach the prompt; found by rendering one."""
+        if self._shows_tools is None:
+            function = {"name": "unmask_probe", "parameters": {"type": "object", "properties": {}}}
+            probe = [{"role": "user", "content": "x"}]
+            try:
+                text = self._template.render(
+                    messages=probe, tools=[{"type": "function", "function": function}], add_generation_prompt=True
+                )
+            except (jinja2.TemplateError, *_TEMPLATE_FAULTS):
+                text = ""
+            self._shows_tools = "unmask_probe" in text
+        return self._shows_tools
+
     def render(
         self,
         messages: Sequence[Mapping[str, Any]],
@@ -104,14 +121,66 @@ class ChatTemplate:
     ) -> str:
         """Renders a conversation in OpenAI form (tool call arguments are JSON text).
 
+        A message without content has an empty one.
+
         Raises:
-            RequestError: the template refuses these messages.
+            RequestError: the template refuses these messages, or there are tools and it would leave them out.
         """
+        if tools and not self.shows_tools:
+            raise RequestError("tools: this model's chat template does not show tools to the model", param="tools")
         try:
             return self._template.render(
-                messages=[_with_parsed_arguments(message) for message in messages],
+                messages=[
+                    _with_parsed_arguments({**message, "content": message.get("content") or ""}) for message in messages
+                ],
                 tools=tools or None,
                 add_generation_prompt=add_generation_prompt,
             )
         except (jinja2.TemplateError, *_TEMPLATE_FAULTS) as error:
             raise RequestError(f"the chat template refuses these messages: {error}", param="messages") from error
+
+
+def find_template(folder: Path) -> ChatTemplate | None:
+    """Returns a checkpoint's template: `chat_template.jinja`, else the one in `tokenizer_config.json`, else None.
+
+    Raises:
+        CheckpointError: a damaged file, or a template that does not compile.
+    """
+    raw = _tokenizer_config(folder / "tokenizer_config.json")
+    names = ("bos_token", "eos_token", "pad_token", "unk_token")
+    tokens = {name: spelling for name in names if (spelling := _spelling(raw.get(name))) is not None}
+    file = folder / "chat_template.jinja"
+    if file.exists():
+        return ChatTemplate.load(file, tokens)
+    source = raw.get("chat_template")
+    if isinstance(source, list):  # several templates by name
+        source = {entry.get("name"): entry.get("template") for entry in _objects(source)}.get("default")
+    if source is None:
+        return None
+    if not isinstance(source, str):
+        raise CheckpointError(
+            f"chat_template in {folder / 'tokenizer_config.json'} is {json.dumps(source)[:40]}, not text"
+        )
+    return ChatTemplate(source, tokens)
+
+
+def _spelling(token: Any) -> str | None:
+    """A special token is written as text or as an object with its text under "content"."""
+    text = cast("dict[str, Any]", token).get("content") if isinstance(token, dict) else token
+    return text if isinstance(text, str) else None
+
+
+def _objects(entries: Any) -> list[dict[str, Any]]:
+    return [cast("dict[str, Any]", entry) for entry in cast("list[Any]", entries) if isinstance(entry, dict)]
+
+
+def _tokenizer_config(file: Path) -> dict[str, Any]:
+    if not file.exists():
+        return {}
+    try:
+        value = json.loads(file.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError) as error:
+        raise CheckpointError(f"cannot read {file}: {error}") from error
+    if not isinstance(value, dict):
+        raise CheckpointError(f"{file} is not a JSON object")
+    return cast("dict[str, Any]", value)

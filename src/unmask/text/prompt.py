@@ -4,6 +4,7 @@ A user who writes "<|im_end|>" must not end their turn: special tokens spelled i
 plain text they are; only the template's own are special.
 """
 
+import json
 import re
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol, cast
@@ -68,7 +69,21 @@ def _guard(value: Any, pattern: re.Pattern[str]) -> Any:
         return pattern.sub(lambda match: _GUARD + match.group()[1:], value)
     if isinstance(value, Mapping):
         pairs = cast("Mapping[str, Any]", value).items()
-        return {_guard(key, pattern): _guard(item, pattern) for key, item in pairs}
+        return {
+            _guard(key, pattern): _guard(_unescaped(item, pattern) if key == "arguments" else item, pattern)
+            for key, item in pairs
+        }
     if isinstance(value, list | tuple):
         return [_guard(item, pattern) for item in cast("Sequence[Any]", value)]
     return value
+
+
+def _unescaped(arguments: Any, pattern: re.Pattern[str]) -> Any:
+    """Call arguments are JSON text: a spelling hidden by escapes is written out, so that it can be disarmed."""
+    if not isinstance(arguments, str) or "\\u" not in arguments:
+        return arguments
+    try:
+        plain = json.dumps(json.loads(arguments), ensure_ascii=False)
+    except (ValueError, RecursionError):
+        return arguments
+    return plain if pattern.search(plain) else arguments

@@ -88,10 +88,6 @@ class Tokenizer:
         """Exact spelling of a token in the vocabulary ("" outside it)."""
         return self._backend.id_to_token(token_id) or ""
 
-    def id_of(self, token: str) -> int | None:
-        """Id of a token by its exact spelling, None if absent."""
-        return self._backend.token_to_id(token)
-
 
 def _is_byte_level(description: object) -> bool:
     """Whether the decoder of a tokenizer.json maps GPT-2's stand-in characters back to bytes."""

@@ -1,1 +1,1 @@
-"""train."""
+"""Conversion of autoregressive models: data, packing, objectives, adapters, the loop."""

@@ -1,4 +1,4 @@
-"""AR checkpoint -> block diffusion (A2D): dual-loss training with LoRA or all weights, resumable."""
+"""AR checkpoint -> block diffusion (A2D): dual-loss training with LoRA or all projections, resumable."""
 
 import json
 import math
@@ -18,7 +18,8 @@ from unmask.models.config import AttentionPattern
 from unmask.models.linear import PlainLinear
 from unmask.models.loading import Loaded, SafetensorsSource, load, read_json
 from unmask.models.saving import official_tensors, save_checkpoint
-from unmask.text.chat import ChatTemplate
+from unmask.models.smol_agent import TEMPLATE
+from unmask.text.chat import ChatTemplate, find_template
 from unmask.text.tokenizer import Tokenizer
 from unmask.train.lora import LoraSettings, adapter_tensors, attach, restore_adapter, save_adapter
 from unmask.train.objectives import DualLoss, denoiser
@@ -33,7 +34,8 @@ class ConvertSettings:
 
     Attributes:
         base: checkpoint folder of a Llama-shaped AR model.
-        template: chat template file; None takes the base's `chat_template.jinja`.
+        template: chat template file; None takes the base's own, or for
+            "toolcalls" the default model's if the base's shows no tools.
         out: run folder: `log.jsonl`, `state.safetensors`, and at the end `model/` and, with LoRA, `adapter/`.
         data: "toolcalls" (our generator) or a JSON-lines file of conversations.
         general: optional JSON-lines file of {"prompt", "answer"} mixed into "toolcalls".
@@ -41,7 +43,7 @@ class ConvertSettings:
         steps: optimiser steps.
         conversations: per step.
         lr, warmup, decay_from: peak rate; warm-up steps; share of the steps after which it falls linearly to 5 %.
-        full: train all projections instead of adapters.
+        full: train all projections of the blocks instead of adapters (embeddings, norms and head stay).
         lora: adapter settings.
         adapter: PEFT folder to start from instead of an untrained adapter (same rank and mask token).
         mask_token_id: None picks an unused special token of the tokenizer.
@@ -85,6 +87,12 @@ class ConvertSettings:
                 raise ConfigError(f"{name} must be at least 1, got {getattr(self, name)}")
         if not self.lr > 0:
             raise ConfigError(f"lr must be positive, got {self.lr}")
+        if self.general is not None and self.data != "toolcalls":
+            raise ConfigError("general answers are only mixed into 'toolcalls', not into a file; leave one of them out")
+        if self.full and self.adapter is not None:
+            raise ConfigError("an adapter cannot be continued by training all projections; leave one of them out")
+        if self.attention is AttentionPattern.BLOCK_CAUSAL and len(self.block_sizes) != 1:
+            raise ConfigError(f"block-causal training takes one block size, got {self.block_sizes}; set --block-sizes")
         if self.attention is AttentionPattern.BLOCK_CAUSAL and self.ar_weight > 0:
             raise ConfigError("block-causal clean rows see their own targets: set --ar-weight 0 with block_causal")
         if self.ar_weight + self.diffusion_weight <= 0:
@@ -138,20 +146,23 @@ def convert(settings: ConvertSettings, report: Callable[[StepReport], None]) -> 
         torch.set_num_threads(settings.threads)
     loaded = load(settings.base, linear=PlainLinear)
     tokenizer = Tokenizer.load(settings.base, loaded.traits.eos_ids)
-    template_file = settings.template or settings.base / "chat_template.jinja"
-    template = ChatTemplate.load(template_file)
-    settings = replace(settings, mask_token_id=_mask_token(settings, loaded, tokenizer, template_file))
+    template = ChatTemplate.load(settings.template) if settings.template else find_template(settings.base)
+    if settings.template is None and settings.data == "toolcalls" and (template is None or not template.shows_tools):
+        template = ChatTemplate.load(TEMPLATE)  # the generator's conversations need a template that shows tools
+    if template is None:
+        raise ConfigError(f"{settings.base} has no chat template; give one with --template")
+    settings = replace(settings, mask_token_id=_mask_token(settings, loaded, tokenizer, template))
     run = _Run(settings, loaded, _source(settings, Encoder(tokenizer, template)))
     run.train(report)
-    return run.export(template_file)
+    return run.export(template)
 
 
-def _mask_token(settings: ConvertSettings, loaded: Loaded, tokenizer: Tokenizer, template_file: Path) -> int:
+def _mask_token(settings: ConvertSettings, loaded: Loaded, tokenizer: Tokenizer, template: ChatTemplate) -> int:
     eos_ids = loaded.traits.eos_ids
     if not eos_ids:
         raise CheckpointError(f"{settings.base / 'config.json'} names no eos_token_id; conversion needs one")
     if settings.mask_token_id is None:
-        return pick_mask_token(tokenizer, template_file.read_text(encoding="utf-8"), eos_ids)
+        return pick_mask_token(tokenizer, template.source, eos_ids)
     if not 0 <= settings.mask_token_id < loaded.config.vocab_size or settings.mask_token_id in eos_ids:
         raise ConfigError(f"mask_token_id {settings.mask_token_id} is an EOS or outside the vocabulary")
     return settings.mask_token_id
@@ -258,7 +269,9 @@ class _Run:
                     group["lr"] = settings.rate(step)
                 loss = self.objective(denoise, batch)
                 if not math.isfinite(loss.metrics["loss"]):
-                    raise ConfigError(f"the loss is {loss.metrics['loss']} at step {step}; lower --lr and resume")
+                    raise ConfigError(
+                        f"the loss is {loss.metrics['loss']} at step {step}; start a new --out with a lower --lr"
+                    )
                 loss.value.backward()
                 norm = nn.utils.clip_grad_norm_(list(self.named.values()), 1.0)
                 self.optimizer.step()
@@ -281,7 +294,7 @@ class _Run:
                     facts = {"step": news.step, "identity": self.identity()}
                     save_state(settings.out, self.named, self.optimizer, facts)
 
-    def export(self, template_file: Path) -> Path:
+    def export(self, template: ChatTemplate) -> Path:
         """Writes the result as a checkpoint in the official layout, and beside it the adapter it came from."""
         settings, loaded = self.settings, self.loaded
         if settings.full:
@@ -295,6 +308,8 @@ class _Run:
         folder = settings.out / "model"
         raw = {**read_json(settings.base / "config.json"), "unmask": self.facts()}
         save_checkpoint(folder, official_tensors(loaded, raw), raw)
-        shutil.copyfile(settings.base / "tokenizer.json", folder / "tokenizer.json")
-        shutil.copyfile(template_file, folder / "chat_template.jinja")
+        for name in ("tokenizer.json", "tokenizer_config.json", "generation_config.json"):
+            if (settings.base / name).exists():
+                shutil.copyfile(settings.base / name, folder / name)
+        (folder / "chat_template.jinja").write_text(template.source, encoding="utf-8")
         return folder

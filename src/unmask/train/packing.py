@@ -80,7 +80,6 @@ class PackedBatch:
         noisy_rows_M, noisy_targets_M: the same for the diffusion loss.
         num_prefix: rows of the shared prefix.
         branch_lengths: rows of each conversation, in order after the prefix.
-        num_answer_tokens: answer tokens supervised (each counted once), for throughput.
     """
 
     ids_N: Tensor
@@ -92,7 +91,6 @@ class PackedBatch:
     noisy_targets_M: Tensor
     num_prefix: int
     branch_lengths: tuple[int, ...]
-    num_answer_tokens: int
 
 
 class _Rows:
@@ -179,7 +177,6 @@ def pack(
         noisy_targets_M=torch.tensor([target for _, target in masked], dtype=torch.long),
         num_prefix=len(prefix_ids),
         branch_lengths=tuple(rows.branch.count(branch) for branch in range(1, len(samples) + 1)),
-        num_answer_tokens=len(ar),
     )
 
 

@@ -1,5 +1,6 @@
 """Where training conversations come from: one step's worth at a time, a pure function of (seed, step)."""
 
+import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -13,8 +14,6 @@ from unmask.text.chat import ChatTemplate
 from unmask.text.tokenizer import Tokenizer
 from unmask.train.packing import Sample
 from unmask.train.tooldata import generate_group
-
-END_OF_TURN = "<|im_end|>"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,13 +46,14 @@ class Encoder:
     def __init__(self, tokenizer: Tokenizer, template: ChatTemplate) -> None:
         self._tokenizer = tokenizer
         self._template = template
+        self._ends = [tokenizer.spelling(i) for i in sorted(tokenizer.eos_ids)]
 
     def encode(
         self, messages: Sequence[Mapping[str, Any]], tools: Sequence[Mapping[str, Any]] | None
     ) -> tuple[tuple[int, ...], Sample]:
         """Splits a conversation into (prefix up to the end of the system turn, rest of the prompt + answer).
 
-        The last message is the answer; it ends with the template's end of turn.
+        The last message is the answer; it ends with an end-of-sequence token of the model.
 
         Raises:
             ConfigError: the last message is not the assistant's, or the template does not render it as a suffix.
@@ -65,11 +65,14 @@ class Encoder:
             whole = self._template.render(messages, tools, add_generation_prompt=False)
         except RequestError as error:
             raise ConfigError(str(error)) from error
-        if not whole.startswith(prompt) or END_OF_TURN not in whole[len(prompt) :]:
+        if not whole.startswith(prompt):
             raise ConfigError("the chat template does not render the answer as a continuation of the prompt")
-        end = whole.rindex(END_OF_TURN) + len(END_OF_TURN)
+        end = max((whole.rfind(mark) + len(mark) for mark in self._ends if mark in whole), default=0)
+        if end <= len(prompt):
+            raise ConfigError(f"the chat template does not end the answer with any of {self._ends}")
         has_system = tools or messages[0].get("role") == "system"
-        cut = prompt.index(END_OF_TURN) + len(END_OF_TURN) + 1 if has_system else 0
+        firsts = [prompt.index(mark) + len(mark) for mark in self._ends if mark in prompt]
+        cut = min(firsts) if has_system and firsts else 0
         encode = self._tokenizer.encode
         sample = Sample(prompt_ids=tuple(encode(prompt[cut:])), answer_ids=tuple(encode(whole[len(prompt) : end])))
         return tuple(encode(prompt[:cut])), sample
@@ -88,6 +91,8 @@ class ToolCallSource:
     def __init__(
         self, encoder: Encoder, *, conversations: int, general: Sequence[tuple[str, str]], general_share: float
     ) -> None:
+        if general and general_share > 0 and len(general) < conversations:
+            raise ConfigError(f"a step takes {conversations} general answers, but there are only {len(general)}")
         self._encoder = encoder
         self._conversations = conversations
         self._general = general
@@ -108,7 +113,7 @@ class ToolCallSource:
 
     def fingerprint(self) -> str:
         """See `Source.fingerprint`."""
-        return f"toolcalls-{self._conversations}-general-{len(self._general)}-{self._general_share}"
+        return f"toolcalls-{self._conversations}-{self._general_share}-{_digest(self._general)}"
 
 
 class JsonlSource:
@@ -151,4 +156,9 @@ class JsonlSource:
 
     def fingerprint(self) -> str:
         """See `Source.fingerprint`."""
-        return f"{self._file.name}-{len(self._samples)}-{self._conversations}"
+        return f"{self._file.name}-{self._conversations}-{_digest(self._samples)}"
+
+
+def _digest(data: object) -> str:
+    """Identifies data by its content."""
+    return hashlib.sha256(repr(data).encode()).hexdigest()[:16]

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import safe_open
+from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
@@ -43,9 +43,12 @@ def load_state(folder: Path, named: Mapping[str, Tensor], optimizer: torch.optim
     file = folder / "state.safetensors"
     if not file.is_file():
         return None
-    with safe_open(file, framework="pt") as handle:
-        progress = json.loads(handle.metadata()["progress"])
-    tensors = load_file(file)
+    try:
+        with safe_open(file, framework="pt") as handle:
+            progress = json.loads(handle.metadata()["progress"])
+        tensors = load_file(file)
+    except (SafetensorError, OSError, ValueError, KeyError, TypeError) as error:
+        raise ConfigError(f"cannot read {file}: {error}; delete it to start the run again") from error
     stored = {name.removeprefix("parameter.") for name in tensors if name.startswith("parameter.")}
     if stored != set(named):
         raise ConfigError(f"{file} belongs to a run with other trainable parameters; choose another --out")

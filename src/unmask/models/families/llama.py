@@ -65,12 +65,14 @@ def _rope(raw: Mapping[str, Any]) -> float:
 def build_traits(raw: Mapping[str, Any], config: ModelConfig) -> Traits:
     """Reads what decoding must know. A converted checkpoint carries it in `config.json` under "unmask"."""
     facts: Mapping[str, Any] = raw.get("unmask", {})
+    if not isinstance(facts, Mapping):
+        raise CheckpointError("'unmask' in config.json makes no sense: it must be an object")
     unknown = sorted(set(facts) - {"mask_token_id", "attention", "block_size", "logit_shift"})
     if unknown:
         raise CheckpointError(f"config.json has an unknown fact {unknown[0]!r} under 'unmask'")
     if facts.get("attention", "causal") not in {pattern.value for pattern in AttentionPattern}:
         known = ", ".join(pattern.value for pattern in AttentionPattern)
-        raise CheckpointError(f"attention {facts['attention']!r} is not known (known: {known})")
+        raise CheckpointError(f"attention {facts['attention']!r} makes no sense (known: {known})")
     for name in ("mask_token_id", "block_size", "logit_shift"):
         if not isinstance(facts.get(name, 0), int) or isinstance(facts.get(name), bool):
             raise CheckpointError(f"{name} under 'unmask' in config.json must be an integer, got {facts[name]!r}")

@@ -95,7 +95,7 @@ def _build(cache_dir: Path, folder: Path, progress: Callable[[str], None]) -> No
     """Makes the folder beside its place and moves it there. Holds the lock, so other partial folders are left-overs."""
     for leftover in cache_dir.glob(f"{BASE_NAME}.*.partial") if fcntl is not None else ():
         shutil.rmtree(leftover, ignore_errors=True)
-    installed = _installed_gguf()
+    installed = installed_gguf()
     _check_space(cache_dir, _BUILT_BYTES + (0 if installed else _DOWNLOADED_BYTES))
     work = cache_dir / f"{BASE_NAME}.{uuid.uuid4().hex}.partial"
     try:
@@ -124,7 +124,7 @@ def _put(built: Path, folder: Path) -> None:
             raise
 
 
-def _installed_gguf() -> Path | None:
+def installed_gguf() -> Path | None:
     """The weights in the installed package, found without importing it."""
     spec = importlib.util.find_spec(PACKAGE.replace("-", "_"))
     for place in (spec.submodule_search_locations if spec else None) or ():
