@@ -116,8 +116,12 @@ def test_defaults_are_filled_and_wishes_kept() -> None:
     filled = admit(ask("r", temperature=0.5, seed=9), settings, traits)
     assert (filled.mode, filled.threshold, filled.block_size) == (Mode.DIFFUSION, 0.7, 5)
     assert (filled.temperature, filled.seed) == (0.5, 9)
-    wished = admit(ask("r", threshold=0.2, block_size=16, num_steps=3), settings, traits)
+    wished = admit(ask("r", threshold=0.2, block_size=16), settings, traits)
     assert (wished.threshold, wished.block_size) == (0.2, 16)
+    with pytest.raises(RequestError, match="not both"):
+        admit(ask("r", threshold=0.2, num_steps=3), settings, traits)
+    with pytest.raises(RequestError, match="no meaning in mode 'ar'"):
+        admit(ask("r", mode=Mode.AR, block_size=4), settings, traits)
 
 
 def test_rules_of_the_modes() -> None:

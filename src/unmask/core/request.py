@@ -131,7 +131,8 @@ class Chunk:
     Attributes:
         token_ids: newly final answer ids, append-only. The end-of-sequence id is never included.
         draft_ids: everything after the final ids as it looks now; replaces the last draft; masks are -1.
-        num_forwards: model forwards this sequence took part in so far (prefill included).
+        num_forwards: model forwards this sequence took part in so far (prefill included; a long prompt may be
+            prefilled in more pieces when others are prefilled beside it, so this count depends on load, the ids never).
         num_prefix_cached: prompt tokens whose keys and values came from the prefix cache.
         finish_reason: set on the last chunk only.
     """

@@ -32,7 +32,8 @@ class Scheduler:
         Raises:
             CapacityError: the queue is full.
         """
-        if len(self.waiting) >= self._max_waiting:
+        free = max(self._max_running - len(self.running), 0)
+        if len(self.waiting) >= self._max_waiting + free:
             raise CapacityError(f"the queue is full ({self._max_waiting} requests are waiting); try again later")
         self.waiting.append(sequence)
 

@@ -150,7 +150,7 @@ def read_json(path: Path) -> dict[str, Any]:
         value = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise CheckpointError(f"{path} does not exist; a checkpoint folder needs it") from None
-    except (OSError, UnicodeDecodeError, json.JSONDecodeError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise CheckpointError(f"cannot read {path}: {error}") from error
     if not isinstance(value, dict):
         raise CheckpointError(f"{path} is not a JSON object")
@@ -175,8 +175,11 @@ def load(folder: Path, *, linear: LinearFactory, adapter: Path | None = None) ->
     if adapter is not None:
         raw = {**raw, "unmask": read_json(adapter / "adapter_config.json").get("unmask", raw.get("unmask", {}))}
     family = FAMILIES[family_of(raw)]
-    config = family.build_config(raw)
-    traits = check_traits(family.build_traits(raw, config), config)
+    try:
+        config = family.build_config(raw)
+        traits = check_traits(family.build_traits(raw, config), config)
+    except (TypeError, ValueError, AttributeError, LookupError, ArithmeticError) as error:
+        raise CheckpointError(f"{folder / 'config.json'} holds a value that makes no sense: {error}") from error
     source: TensorSource = SafetensorsSource(folder)
     if adapter is not None:
         source = LoraSource(source, adapter, traits.mask_token_id)

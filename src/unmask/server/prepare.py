@@ -82,6 +82,7 @@ def prepare(raw: bytes, served: ServedModel, chat_id: str) -> PreparedChat:
     # The settings come first: they are refused without paying for the prompt. Only max_tokens waits for its length.
     params = _sampling_params(chat, settings, seed=_seed(chat, chat_id))
     tools = _tools(chat) if use_tools else None
+    _check_size(chat, settings.context_length)
     prompt_ids = tuple(encode_chat(served.tokenizer, served.template, _history(chat.messages), tools))
     params = _fitted(params, chat, len(prompt_ids), settings)
     requests = tuple(
@@ -172,6 +173,21 @@ def _sampling_params(chat: ChatRequest, settings: ServerSettings, *, seed: int) 
         block_size=block_size,
         num_steps=options.num_steps,
     )
+
+
+_CHARACTERS_PER_TOKEN = 32
+"""No text reaches this on average; a prompt longer than context times this is refused before it is encoded."""
+
+
+def _check_size(chat: ChatRequest, context_length: int) -> None:
+    """Refuses what can never fit, because encoding megabytes would hold up every other request."""
+    characters = sum(len(str(message.content or "")) for message in chat.messages)
+    if characters > _CHARACTERS_PER_TOKEN * context_length:
+        raise RequestError(
+            f"messages: {characters} characters cannot fit the context of {context_length} tokens",
+            param="messages",
+            code="context_length_exceeded",
+        )
 
 
 def _check_options(options: DiffusionOptions, mode: Mode) -> None:

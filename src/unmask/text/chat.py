@@ -38,8 +38,9 @@ def _to_json(value: Any, indent: int | None = None) -> str:
     return json.dumps(value, ensure_ascii=False, indent=indent)
 
 
-def _with_parsed_arguments(message: Mapping[str, Any]) -> Mapping[str, Any]:
-    """OpenAI sends arguments as JSON text, Hugging Face templates expect the object; text that is none stays."""
+def _normalised(message: Mapping[str, Any]) -> Mapping[str, Any]:
+    """OpenAI allows null content and sends arguments as JSON text; Hugging Face templates want text and the object."""
+    message = {**message, "content": message.get("content") or ""}
     if not message.get("tool_calls"):
         return message
     calls: list[dict[str, Any]] = []
@@ -130,9 +131,7 @@ class ChatTemplate:
             raise RequestError("tools: this model's chat template does not show tools to the model", param="tools")
         try:
             return self._template.render(
-                messages=[
-                    _with_parsed_arguments({**message, "content": message.get("content") or ""}) for message in messages
-                ],
+                messages=[_normalised(message) for message in messages],
                 tools=tools or None,
                 add_generation_prompt=add_generation_prompt,
             )

@@ -80,7 +80,7 @@ def _guard(value: Any, pattern: re.Pattern[str]) -> Any:
 
 def _unescaped(arguments: Any, pattern: re.Pattern[str]) -> Any:
     """Call arguments are JSON text: a spelling hidden by escapes is written out, so that it can be disarmed."""
-    if not isinstance(arguments, str) or "\\u" not in arguments:
+    if not isinstance(arguments, str) or "\\" not in arguments:
         return arguments
     try:
         plain = json.dumps(json.loads(arguments), ensure_ascii=False)

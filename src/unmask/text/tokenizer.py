@@ -8,7 +8,7 @@ from typing import cast
 
 from tokenizers import Tokenizer as HfTokenizer
 
-from unmask.core.errors import CheckpointError
+from unmask.core.errors import CheckpointError, RequestError
 
 
 def _byte_alphabet() -> dict[str, int]:
@@ -70,11 +70,11 @@ class Tokenizer:
 
     def encode(self, text: str) -> list[int]:
         """Token ids of a text; special tokens written in it are parsed as such."""
-        return self._backend.encode(text, add_special_tokens=False).ids
+        return self._backend.encode(_unicode(text), add_special_tokens=False).ids
 
     def encode_text(self, text: str) -> list[int]:
         """Token ids of plain text: what looks like a special token is text too."""
-        return self._plain.encode(text, add_special_tokens=False).ids
+        return self._plain.encode(_unicode(text), add_special_tokens=False).ids
 
     def decode(self, ids: Sequence[int]) -> str:
         """Text of ids; special tokens are left out, invalid UTF-8 becomes U+FFFD."""
@@ -87,6 +87,13 @@ class Tokenizer:
     def spelling(self, token_id: int) -> str:
         """Exact spelling of a token in the vocabulary ("" outside it)."""
         return self._backend.id_to_token(token_id) or ""
+
+
+def _unicode(text: str) -> str:
+    """Refuses lone surrogates: they come from bytes that were not UTF-8, and no token spells them."""
+    if not text.isascii() and any("\ud800" <= char <= "\udfff" for char in text):
+        raise RequestError("the text is not valid Unicode (it holds lone surrogates)", param="messages")
+    return text
 
 
 def _is_byte_level(description: object) -> bool:

@@ -25,7 +25,7 @@ from unmask.train.lora import LoraSettings, adapter_tensors, attach, restore_ada
 from unmask.train.objectives import DualLoss, denoiser
 from unmask.train.packing import NoiseRecipe, pack
 from unmask.train.sources import Encoder, JsonlSource, Source, ToolCallSource
-from unmask.train.state import load_state, save_state
+from unmask.train.state import load_state, read_progress, save_state
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -85,8 +85,21 @@ class ConvertSettings:
         for name in ("steps", "conversations", "save_every"):
             if getattr(self, name) < 1:
                 raise ConfigError(f"{name} must be at least 1, got {getattr(self, name)}")
-        if not self.lr > 0:
-            raise ConfigError(f"lr must be positive, got {self.lr}")
+        if not 0 < self.lr < math.inf:
+            raise ConfigError(f"lr must be positive and finite, got {self.lr}")
+        if self.lora.rank < 1 or not math.isfinite(self.lora.alpha):
+            raise ConfigError(f"LoRA needs rank >= 1 and a finite alpha, got {self.lora.rank} and {self.lora.alpha}")
+        if not self.block_sizes or not all(1 <= size <= 256 for size in self.block_sizes):
+            raise ConfigError(f"block sizes must be between 1 and 256, got {self.block_sizes}")
+        if self.seed < 0:
+            raise ConfigError(f"seed must be at least 0, got {self.seed}")
+        if self.threads is not None and self.threads < 1:
+            raise ConfigError(f"threads must be at least 1, got {self.threads}")
+        for name in ("general_share", "full_share", "random_start", "decay_from"):
+            if not 0 <= getattr(self, name) <= 1:
+                raise ConfigError(f"{name} must be between 0 and 1, got {getattr(self, name)}")
+        if min(self.ar_weight, self.diffusion_weight, self.confidence_weight) < 0:
+            raise ConfigError("loss weights must not be negative")
         if self.general is not None and self.data != "toolcalls":
             raise ConfigError("general answers are only mixed into 'toolcalls', not into a file; leave one of them out")
         if self.full and self.adapter is not None:
@@ -174,7 +187,7 @@ def _source(settings: ConvertSettings, encoder: Encoder) -> Source:
     general: list[tuple[str, str]] = []
     if settings.general is not None:
         try:
-            rows = [json.loads(line) for line in settings.general.read_text(encoding="utf-8").splitlines()]
+            rows = [json.loads(line) for line in settings.general.read_text(encoding="utf-8").split("\n") if line]
             general = [(row["prompt"], row["answer"]) for row in rows]
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise ConfigError(f"cannot read general prompts from {settings.general}: {error}") from error
@@ -251,10 +264,12 @@ class _Run:
     def train(self, report: Callable[[StepReport], None]) -> None:
         """Takes the remaining steps."""
         settings = self.settings
-        progress = load_state(settings.out, self.named, self.optimizer)
-        if progress is not None and progress["identity"] != self.identity():
+        progress = read_progress(settings.out)
+        if progress is not None:
             changed = [k for k, v in self.identity().items() if progress["identity"].get(k) != v]
-            raise ConfigError(f"{settings.out} holds a run with other {', '.join(changed)}; choose another --out")
+            if changed:
+                raise ConfigError(f"{settings.out} holds a run with other {', '.join(changed)}; choose another --out")
+            load_state(settings.out, self.named, self.optimizer)
         start = progress["step"] if progress is not None else 0
         settings.out.mkdir(parents=True, exist_ok=True)
         denoise = denoiser(self.loaded.model, self.mask_embedding, self.mask)
@@ -265,6 +280,9 @@ class _Run:
                 rng = np.random.default_rng([settings.seed, step])
                 noisy = settings.diffusion_weight > 0
                 batch = pack(data.prefix_ids, data.samples, self.recipe, rng, noisy=noisy)
+                longest, most = int(batch.positions_N.max()) + 1, self.loaded.config.max_positions
+                if longest > most:
+                    raise ConfigError(f"a conversation of step {step} has {longest} tokens; the context holds {most}")
                 for group in self.optimizer.param_groups:
                     group["lr"] = settings.rate(step)
                 loss = self.objective(denoise, batch)
@@ -274,6 +292,8 @@ class _Run:
                     )
                 loss.value.backward()
                 norm = nn.utils.clip_grad_norm_(list(self.named.values()), 1.0)
+                if not math.isfinite(float(norm)):
+                    raise ConfigError(f"the gradient is {norm} at step {step}; start a new --out with a lower --lr")
                 self.optimizer.step()
                 self.optimizer.zero_grad()
                 metrics = {**loss.metrics, "lr": settings.rate(step), "grad_norm": float(norm)}

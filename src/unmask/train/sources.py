@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from unmask.core.errors import ConfigError, RequestError
+from unmask.core.errors import ConfigError, RequestError, UnmaskError
 from unmask.text.chat import ChatTemplate
 from unmask.text.tokenizer import Tokenizer
 from unmask.train.packing import Sample
@@ -130,7 +130,7 @@ class JsonlSource:
         self._file = file
         self._samples: list[Sample] = []
         try:
-            lines = file.read_text(encoding="utf-8").splitlines()
+            lines = file.read_text(encoding="utf-8").split("\n")
         except (OSError, UnicodeDecodeError) as error:
             raise ConfigError(f"cannot read {file}: {error}") from error
         for number, line in enumerate(lines, start=1):
@@ -139,7 +139,7 @@ class JsonlSource:
             try:
                 row = json.loads(line)
                 prefix, sample = encoder.encode(row["messages"], row.get("tools"))
-            except (ValueError, KeyError, TypeError, AttributeError, ConfigError) as error:
+            except (ValueError, KeyError, TypeError, AttributeError, RecursionError, UnmaskError) as error:
                 raise ConfigError(f"{file} line {number} is not a conversation: {error}") from error
             self._samples.append(Sample(prompt_ids=prefix + sample.prompt_ids, answer_ids=sample.answer_ids))
         if not self._samples:

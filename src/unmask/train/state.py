@@ -12,6 +12,8 @@ from torch import Tensor
 
 from unmask.core.errors import ConfigError
 
+_FILE = "state.safetensors"
+
 
 def save_state(
     folder: Path, named: Mapping[str, Tensor], optimizer: torch.optim.Optimizer, progress: dict[str, Any]
@@ -29,35 +31,45 @@ def save_state(
     for name, tensor in named.items():
         for key, value in optimizer.state.get(tensor, {}).items():
             tensors[f"{key}.{name}"] = value.detach().clone() if torch.is_tensor(value) else torch.tensor(value)
-    partial = folder / "state.safetensors.partial"
+    partial = folder / f"{_FILE}.partial"
     save_file({name: t.contiguous() for name, t in tensors.items()}, partial, {"progress": json.dumps(progress)})
-    partial.replace(folder / "state.safetensors")
+    partial.replace(folder / _FILE)
 
 
-def load_state(folder: Path, named: Mapping[str, Tensor], optimizer: torch.optim.Optimizer) -> dict[str, Any] | None:
-    """Fills parameters and moments from `folder`; returns the progress, or None if there is no state.
+def read_progress(folder: Path) -> dict[str, Any] | None:
+    """Returns the progress stored in `folder`, None if there is none.
 
     Raises:
-        ConfigError: the state is of another model or run.
+        ConfigError: the state cannot be read.
     """
-    file = folder / "state.safetensors"
+    file = folder / _FILE
     if not file.is_file():
         return None
     try:
         with safe_open(file, framework="pt") as handle:
-            progress = json.loads(handle.metadata()["progress"])
-        tensors = load_file(file)
+            return json.loads(handle.metadata()["progress"])
     except (SafetensorError, OSError, ValueError, KeyError, TypeError) as error:
         raise ConfigError(f"cannot read {file}: {error}; delete it to start the run again") from error
-    stored = {name.removeprefix("parameter.") for name in tensors if name.startswith("parameter.")}
-    if stored != set(named):
+
+
+def load_state(folder: Path, named: Mapping[str, Tensor], optimizer: torch.optim.Optimizer) -> None:
+    """Fills parameters and moments from the state in `folder`.
+
+    Raises:
+        ConfigError: the state cannot be read, or is of another model.
+    """
+    file = folder / _FILE
+    try:
+        tensors = load_file(file)
+    except (SafetensorError, OSError) as error:
+        raise ConfigError(f"cannot read {file}: {error}; delete it to start the run again") from error
+    shapes = {name: tensors[f"parameter.{name}"].shape for name in named if f"parameter.{name}" in tensors}
+    if shapes != {name: parameter.shape for name, parameter in named.items()}:
         raise ConfigError(f"{file} belongs to a run with other trainable parameters; choose another --out")
     with torch.no_grad():
         for name, parameter in named.items():
             parameter.copy_(tensors[f"parameter.{name}"])
-            moments = {
-                key: tensors[f"{key}.{name}"] for key in ("step", "exp_avg", "exp_avg_sq") if f"{key}.{name}" in tensors
-            }
+            keys = ("step", "exp_avg", "exp_avg_sq")
+            moments = {key: tensors[f"{key}.{name}"] for key in keys if f"{key}.{name}" in tensors}
             if moments:
                 optimizer.state[parameter] = moments
-    return progress

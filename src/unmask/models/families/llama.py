@@ -40,6 +40,10 @@ def build_config(raw: Mapping[str, Any]) -> ModelConfig:
         )
     except KeyError as error:
         raise CheckpointError(f"config.json has no field {error.args[0]!r}, which {architecture} needs") from error
+    if not 1 <= config.max_positions <= 2**24 or not 1 <= config.num_layers <= 1024:
+        raise CheckpointError("max_position_embeddings or num_hidden_layers makes no sense")
+    if not (0 < config.rms_norm_eps < 1 and 0 < config.rope_theta < float("inf")):
+        raise CheckpointError("rms_norm_eps or rope_theta makes no sense")
     if config.num_heads % config.num_kv_heads:
         raise CheckpointError(f"{config.num_heads} query heads are not a multiple of {config.num_kv_heads} kv heads")
     if raw.get("hidden_act", "silu") != "silu":
