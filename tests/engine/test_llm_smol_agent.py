@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from unmask.core.errors import CheckpointError
+from unmask.core.errors import UnmaskError
 from unmask.core.request import Mode, SamplingParams
 from unmask.engine.llm import LLM
 from unmask.engine.opening import open_model
@@ -44,5 +44,5 @@ def test_it_calls_tools(llm: LLM) -> None:
 
 
 def test_an_unknown_model_says_what_is_known() -> None:
-    with pytest.raises(CheckpointError, match="smol-agent"):
+    with pytest.raises(UnmaskError, match="smol-agent"):
         open_model("no-such-model", cache_dir=Path("/nonexistent"), precision="auto", progress=lambda _: None)
