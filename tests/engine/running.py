@@ -104,7 +104,7 @@ def mixed_requests(
         extra: dict[str, Any] = {}
         if mode is Mode.DIFFUSION:
             extra = [{"threshold": 0.3}, {"threshold": 0.95}, {"num_steps": 2}][i // len(modes) % 3]
-        if causal and i % 4 == 1:
+        if causal and i % 4 == 1 and mode is not Mode.AR:
             extra["block_size"] = int(rng.integers(2, 12))
         params = SamplingParams(
             max_tokens=int(rng.integers(1, max_tokens + 1)),

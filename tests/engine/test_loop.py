@@ -273,4 +273,3 @@ def test_counters_add_up(loaded: Loaded) -> None:
     assert stats.num_tokens == sum(len(listening.ids) for listening in heard.values())
     assert stats.num_sequence_forwards == sum(listening.num_forwards for listening in heard.values())
     assert max(h.num_forwards for h in heard.values()) <= stats.num_forwards <= stats.num_sequence_forwards
-    assert loop.forward_s > 0

@@ -53,7 +53,7 @@ def test_the_tokenizer_is_the_files_own(gguf: Path, tmp_path: Path) -> None:
     import_gguf(gguf, tmp_path / "out")
     tokenizer = Tokenizer.load(tmp_path / "out")
     assert [tokenizer.decode([i]) for i in tokenizer.encode("abcab 12<|im_end|>")] == ["abc", "ab", " ", "1", "2", ""]
-    assert tokenizer.id_of("<|im_end|>") == 2
+    assert tokenizer.encode("<|im_end|>") == [2]
 
 
 def test_the_reader_agrees_with_the_gguf_package(gguf: Path) -> None:
