@@ -138,5 +138,5 @@ $(VENV)/.installed: $(VENV)/.torch-$(TORCH_BUILD) $(PINS)
 	@touch $@
 
 $(VENV)/.installed-dev: $(VENV)/.torch-$(TORCH_BUILD) $(PINS)
-	$(call INSTALL,[dev,bench])
+	$(call INSTALL,[dev])
 	@touch $(VENV)/.installed $@
