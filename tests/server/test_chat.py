@@ -63,7 +63,7 @@ async def test_an_empty_answer_is_text() -> None:
 
 async def test_defaults_and_extension_reach_the_backend() -> None:
     backend = FakeBackend("x")
-    client = openai_client(backend, default_mode=Mode.VERIFIED, default_block_size=8, default_threshold=0.9)
+    client = openai_client(backend, default_mode=Mode.VERIFIED)
     await client.chat.completions.create(**body())
     diffusion = {"mode": "diffusion", "threshold": 0.7, "block_size": 16}
     await client.chat.completions.create(
@@ -72,7 +72,7 @@ async def test_defaults_and_extension_reach_the_backend() -> None:
     )
     await client.chat.completions.create(**body(), extra_body={"diffusion": {"mode": "ar"}})
     first, second, third = (request.params for request in backend.requests)
-    assert (first.mode, first.block_size, first.threshold) == (Mode.VERIFIED, 8, 0.9)
+    assert (first.mode, first.block_size, first.threshold) == (Mode.VERIFIED, None, None)
     assert (first.temperature, first.top_p, first.top_k, first.max_tokens) == (0.0, 1.0, 0, 256)
     assert (second.mode, second.block_size, second.threshold, second.num_steps) == (Mode.DIFFUSION, 16, 0.7, None)
     assert (second.temperature, second.top_p, second.top_k) == (0.5, 0.9, 3)

@@ -29,6 +29,20 @@ class Window:
     eos_ids: frozenset[int]
     align: int = 1
 
+    def lay_out(self, prompt_ids: IntArray, max_tokens: int) -> Canvas:
+        """The first canvas: the prompt, then masks to the end of the first window (of its block, if aligned)."""
+        num_prompt = prompt_ids.shape[0]
+        start = num_prompt // self.align * self.align
+        masks = np.full(max(start + self.size - num_prompt, 0), self.mask_token_id, np.int64)
+        return Canvas(
+            ids_L=np.concatenate((prompt_ids, masks)),
+            open_L=np.arange(num_prompt + masks.shape[0]) >= num_prompt,
+            prompt_length=num_prompt,
+            num_final=num_prompt,
+            window_start=start,
+            limit=num_prompt + max_tokens,
+        )
+
 
 class DecodingRule(Protocol):
     """Chooses what one step writes. Implementations are frozen dataclasses: equal settings are equal values."""
@@ -83,17 +97,7 @@ class Unmask:
 
     def begin(self, prompt_ids: IntArray, max_tokens: int) -> Canvas:
         """The prompt and the first window, which shares its block with the prompt's tail if blocks are aligned."""
-        num_prompt = prompt_ids.shape[0]
-        start = num_prompt // self.window.align * self.window.align
-        masks = np.full(max(start + self.window.size - num_prompt, 0), self.window.mask_token_id, np.int64)
-        return Canvas(
-            ids_L=np.concatenate((prompt_ids, masks)),
-            open_L=np.arange(num_prompt + masks.shape[0]) >= num_prompt,
-            prompt_length=num_prompt,
-            num_final=num_prompt,
-            window_start=start,
-            limit=num_prompt + max_tokens,
-        )
+        return self.window.lay_out(prompt_ids, max_tokens)
 
     def step(self, canvas: Canvas, belief: Belief, random: RandomStream) -> Delta:
         """Decides positions; when the window is done, makes it final and opens the next."""
@@ -171,16 +175,7 @@ class Verify:
 
     def begin(self, prompt_ids: IntArray, max_tokens: int) -> Canvas:
         """The prompt and a window of masks."""
-        num_prompt = prompt_ids.shape[0]
-        masks = np.full(self.window.size, self.window.mask_token_id, np.int64)
-        return Canvas(
-            ids_L=np.concatenate((prompt_ids, masks)),
-            open_L=np.arange(num_prompt + self.window.size) >= num_prompt,
-            prompt_length=num_prompt,
-            num_final=num_prompt,
-            window_start=num_prompt,
-            limit=num_prompt + max_tokens,
-        )
+        return self.window.lay_out(prompt_ids, max_tokens)
 
     def step(self, canvas: Canvas, belief: Belief, random: RandomStream) -> Delta:
         """Accepts drafts, adds the causal token after them, and lays out the next drafts and window."""

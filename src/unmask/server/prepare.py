@@ -157,11 +157,6 @@ def _sampling_params(chat: ChatRequest, settings: ServerSettings, *, seed: int) 
     options = chat.diffusion or DiffusionOptions()
     mode = options.named_mode or settings.default_mode
     _check_options(options, mode)
-    threshold, block_size = options.threshold, options.block_size
-    if mode is not Mode.AR:
-        block_size = settings.default_block_size if block_size is None else block_size
-        if threshold is None and options.num_steps is None:
-            threshold = settings.default_threshold
     return SamplingParams(
         max_tokens=_asked_tokens(chat) or settings.max_tokens_default,
         temperature=settings.default_temperature if chat.temperature is None else chat.temperature,
@@ -169,8 +164,8 @@ def _sampling_params(chat: ChatRequest, settings: ServerSettings, *, seed: int) 
         top_k=chat.top_k or 0,
         seed=seed,
         mode=mode,
-        threshold=threshold,
-        block_size=block_size,
+        threshold=options.threshold,
+        block_size=options.block_size,
         num_steps=options.num_steps,
     )
 

@@ -16,8 +16,6 @@ class ServerSettings:
         context_length: most tokens of prompt and answer together.
         created: unix time in seconds shown by /v1/models.
         default_mode: mode of a request that names none.
-        default_block_size: block size of a request that names none; None leaves it to the engine.
-        default_threshold: threshold of a request that names neither it nor num_steps; None leaves it to the engine.
         default_temperature: temperature of a request that names none. OpenAI's default is 1; ours is 0 because tool
             calls by small models want greedy decoding.
         max_tokens_default: answer length of a request that names none (less where the context ends sooner).
@@ -32,8 +30,6 @@ class ServerSettings:
     context_length: int
     created: int
     default_mode: Mode = Mode.DIFFUSION
-    default_block_size: int | None = None
-    default_threshold: float | None = None
     default_temperature: float = 0.0
     max_tokens_default: int = 256
     max_choices: int = 8
