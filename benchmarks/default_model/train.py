@@ -19,8 +19,11 @@ def main() -> None:
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--ar-only", action="store_true")
     parser.add_argument("--steps", type=int, default=1000)
+    parser.add_argument("--lr", type=float, default=1.5e-3, help="peak learning rate")
+    parser.add_argument("--decay-from", type=float, default=0.5, help="share of the steps after which it falls")
     parser.add_argument("--adapter", type=Path, default=None, help="continue from this adapter in a new run")
     parser.add_argument("--seed", type=int, default=0, help="another seed for a run that continues")
+    parser.add_argument("--workers", type=int, default=1, help="processes; each takes 4 conversations a step")
     parser.add_argument("--threads", type=int, default=None)
     parser.add_argument("--cache", type=Path, default=Path.home() / ".cache/unmask")
     options = parser.parse_args()
@@ -32,7 +35,9 @@ def main() -> None:
         general_share=0.08,
         steps=options.steps,
         conversations=4,
-        lr=1.5e-3,
+        workers=options.workers,
+        lr=options.lr,
+        decay_from=options.decay_from,
         block_sizes=(8,),
         logit_shift=1,
         full_share=0.7,

@@ -1,18 +1,21 @@
 import json
+import multiprocessing
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file
 
 from tests.tiny import EOS_ID, MASK_ID, make_checkpoint
-from unmask.core.errors import ConfigError, UnmaskError
+from unmask.core.errors import ConfigError, EngineError, UnmaskError
 from unmask.models.config import AttentionPattern
 from unmask.models.linear import TiledLinear
 from unmask.models.loading import load
-from unmask.train.convert import ConvertSettings, StepReport, convert
-from unmask.train.lora import LoraSettings
+from unmask.train.convert import ConvertSettings, StepReport, _prepare, convert
+from unmask.train.lora import LoraSettings, adapter_tensors
+from unmask.train.packing import pack
 
 
 def conversations(folder: Path, count: int = 5) -> Path:
@@ -168,3 +171,50 @@ def test_the_mask_token_is_an_unused_special_one(tmp_path: Path) -> None:
 def test_impossible_settings_are_refused(tmp_path: Path, changes: dict[str, object]) -> None:
     with pytest.raises(UnmaskError):
         settings(tmp_path, **changes)
+
+
+def test_two_workers_take_the_mean_of_their_gradients(tmp_path: Path) -> None:
+    reports: list[StepReport] = []
+    pair = settings(tmp_path, workers=2, steps=1, threads=1)
+    out = convert(pair, reports.append)
+    run, _ = _prepare(replace(pair, workers=1))
+    rows = 0
+    for draw in (0, 1):  # by hand: both workers' batches, one after the other
+        data = run.source.step(pair.seed, draw)
+        rng = np.random.default_rng([pair.seed, draw])
+        batch = pack(data.prefix_ids, data.samples, run.recipe, rng)
+        (run.objective(run.denoise, batch).value / 2).backward()
+        rows += len(batch.ids_N)
+    for group in run.optimizer.param_groups:
+        group["lr"] = pair.rate(0)
+    torch.nn.utils.clip_grad_norm_(list(run.named.values()), 1.0)
+    run.optimizer.step()
+    by_hand = adapter_tensors(run.loaded.model)
+    stored = load_file(out.parent / "adapter/adapter_model.safetensors")
+    assert rows == reports[0].rows
+    for name, tensor in by_hand.items():
+        torch.testing.assert_close(stored[name].float(), tensor, atol=1e-3, rtol=1e-2)
+
+
+def test_a_lost_worker_ends_the_run_with_one_line(tmp_path: Path) -> None:
+    def lose_the_other(report: StepReport) -> None:
+        if report.step == 1:
+            for child in multiprocessing.active_children():
+                child.kill()
+                child.join()
+
+    with pytest.raises(EngineError, match="another training worker has gone"):
+        convert(settings(tmp_path, workers=2, steps=50, threads=1), lose_the_other)
+
+
+def test_resuming_drops_log_lines_of_steps_that_were_lost(tmp_path: Path) -> None:
+    def stop_at_five(report: StepReport) -> None:
+        if report.step == 5:  # after the state of step 4 was saved
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        convert(settings(tmp_path), stop_at_five)
+    log = tmp_path / "run/log.jsonl"
+    log.write_text(log.read_text() + '{"step": 6, "lo')  # cut short by a kill
+    convert(settings(tmp_path), ignore)
+    assert [json.loads(line)["step"] for line in log.read_text().splitlines()] == [1, 2, 3, 4, 5, 6]

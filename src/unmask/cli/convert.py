@@ -37,6 +37,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--template", type=Path, help="chat template file (default BASE/chat_template.jinja)")
     parser.add_argument("--steps", type=int, help="optimiser steps (default 1000)")
     parser.add_argument("--conversations", type=int, help="conversations per step (default 4)")
+    parser.add_argument(
+        "--workers", type=int, help="processes that share each step, each with --conversations (default 1)"
+    )
     parser.add_argument("--lr", type=float, help="peak learning rate (default 1e-3)")
     parser.add_argument("--full", action="store_true", default=None, help="train all projections, not adapters")
     parser.add_argument("--rank", type=int, help="LoRA rank (default 16)")

@@ -6,6 +6,7 @@ import shutil
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -25,7 +26,8 @@ from unmask.train.lora import LoraSettings, adapter_tensors, attach, restore_ada
 from unmask.train.objectives import DualLoss, denoiser
 from unmask.train.packing import NoiseRecipe, pack
 from unmask.train.sources import Encoder, JsonlSource, Source, ToolCallSource
-from unmask.train.state import load_state, read_progress, save_state
+from unmask.train.state import append_log, cut_log, load_state, read_progress, save_state
+from unmask.train.workers import Workers, run_workers
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,7 +43,8 @@ class ConvertSettings:
         general: optional JSON-lines file of {"prompt", "answer"} mixed into "toolcalls".
         general_share: share of steps made of those.
         steps: optimiser steps.
-        conversations: per step.
+        conversations: per step and worker.
+        workers: processes that share each step's work; the step's gradient is their mean.
         lr, warmup, decay_from: peak rate; warm-up steps; share of the steps after which it falls linearly to 5 %.
         full: train all projections of the blocks instead of adapters (embeddings, norms and head stay).
         lora: adapter settings.
@@ -62,6 +65,7 @@ class ConvertSettings:
     general_share: float = 0.1
     steps: int = 1000
     conversations: int = 4
+    workers: int = 1
     lr: float = 1e-3
     warmup: int = 20
     decay_from: float = 0.5
@@ -82,7 +86,7 @@ class ConvertSettings:
     threads: int | None = None
 
     def __post_init__(self) -> None:
-        for name in ("steps", "conversations", "save_every"):
+        for name in ("steps", "conversations", "workers", "save_every"):
             if getattr(self, name) < 1:
                 raise ConfigError(f"{name} must be at least 1, got {getattr(self, name)}")
         if not 0 < self.lr < math.inf:
@@ -155,6 +159,18 @@ def convert(settings: ConvertSettings, report: Callable[[StepReport], None]) -> 
     Raises:
         ConfigError, CheckpointError: impossible settings, damaged base; the message says the way out.
     """
+    run, template = _prepare(settings)
+    run_workers(settings.workers, lambda workers: run.train(workers, report), partial(_follow, settings))
+    return run.export(template)
+
+
+def _follow(settings: ConvertSettings, workers: Workers) -> None:
+    """One more worker of a run."""
+    _prepare(settings)[0].train(workers, lambda _: None)
+
+
+def _prepare(settings: ConvertSettings) -> "tuple[_Run, ChatTemplate]":
+    """Loads what a run needs."""
     if settings.threads is not None:
         torch.set_num_threads(settings.threads)
     loaded = load(settings.base, linear=PlainLinear)
@@ -165,9 +181,7 @@ def convert(settings: ConvertSettings, report: Callable[[StepReport], None]) -> 
     if template is None:
         raise ConfigError(f"{settings.base} has no chat template; give one with --template")
     settings = replace(settings, mask_token_id=_mask_token(settings, loaded, tokenizer, template))
-    run = _Run(settings, loaded, _source(settings, Encoder(tokenizer, template)))
-    run.train(report)
-    return run.export(template)
+    return _Run(settings, loaded, _source(settings, Encoder(tokenizer, template))), template
 
 
 def _mask_token(settings: ConvertSettings, loaded: Loaded, tokenizer: Tokenizer, template: ChatTemplate) -> int:
@@ -233,6 +247,7 @@ class _Run:
             diffusion_weight=settings.diffusion_weight,
             confidence_weight=settings.confidence_weight,
         )
+        self.denoise = denoiser(model, self.mask_embedding, mask)
 
     def _start_from(self, folder: Path) -> None:
         """Takes over a trained adapter."""
@@ -261,8 +276,8 @@ class _Run:
         kept = {k: v for k, v in asdict(self.settings).items() if k not in ("out", "threads", "save_every", "steps")}
         return json.loads(json.dumps({**kept, "source": self.source.fingerprint()}, default=str))
 
-    def train(self, report: Callable[[StepReport], None]) -> None:
-        """Takes the remaining steps."""
+    def train(self, workers: Workers, report: Callable[[StepReport], None]) -> None:
+        """Takes the remaining steps; the first worker logs, reports and saves."""
         settings = self.settings
         progress = read_progress(settings.out)
         if progress is not None:
@@ -271,48 +286,51 @@ class _Run:
                 raise ConfigError(f"{settings.out} holds a run with other {', '.join(changed)}; choose another --out")
             load_state(settings.out, self.named, self.optimizer)
         start = progress["step"] if progress is not None else 0
-        settings.out.mkdir(parents=True, exist_ok=True)
-        denoise = denoiser(self.loaded.model, self.mask_embedding, self.mask)
-        with (settings.out / "log.jsonl").open("a", encoding="utf-8") as log:
-            for step in range(start, settings.steps):
-                began = time.perf_counter()
-                data = self.source.step(settings.seed, step)
-                rng = np.random.default_rng([settings.seed, step])
-                noisy = settings.diffusion_weight > 0
-                batch = pack(data.prefix_ids, data.samples, self.recipe, rng, noisy=noisy)
-                longest, most = int(batch.positions_N.max()) + 1, self.loaded.config.max_positions
-                if longest > most:
-                    raise ConfigError(f"a conversation of step {step} has {longest} tokens; the context holds {most}")
-                for group in self.optimizer.param_groups:
-                    group["lr"] = settings.rate(step)
-                loss = self.objective(denoise, batch)
-                if not math.isfinite(loss.metrics["loss"]):
-                    raise ConfigError(
-                        f"the loss is {loss.metrics['loss']} at step {step}; start a new --out with a lower --lr"
-                    )
-                loss.value.backward()
-                norm = nn.utils.clip_grad_norm_(list(self.named.values()), 1.0)
-                if not math.isfinite(float(norm)):
-                    raise ConfigError(f"the gradient is {norm} at step {step}; start a new --out with a lower --lr")
-                self.optimizer.step()
-                self.optimizer.zero_grad()
-                metrics = {**loss.metrics, "lr": settings.rate(step), "grad_norm": float(norm)}
-                news = StepReport(
-                    step=step + 1,
-                    steps=settings.steps,
-                    seconds=time.perf_counter() - began,
-                    rows=len(batch.ids_N),
-                    metrics=metrics,
-                )
-                log.write(
-                    json.dumps({"step": news.step, "seconds": round(news.seconds, 3), "rows": news.rows, **metrics})
-                    + "\n"
-                )
-                log.flush()
+        leads = workers.rank == 0
+        log = settings.out / "log.jsonl"
+        if leads:
+            settings.out.mkdir(parents=True, exist_ok=True)
+            cut_log(log, start)
+        for step in range(start, settings.steps):
+            news = self._step(workers, step)
+            if leads:
+                append_log(log, {"step": news.step, "seconds": news.seconds, "rows": news.rows, **news.metrics})
                 report(news)
-                if news.step % settings.save_every == 0 or news.step == settings.steps:
-                    facts = {"step": news.step, "identity": self.identity()}
-                    save_state(settings.out, self.named, self.optimizer, facts)
+            if leads and (news.step % settings.save_every == 0 or news.step == settings.steps):
+                facts = {"step": news.step, "identity": self.identity()}
+                save_state(settings.out, self.named, self.optimizer, facts)
+
+    def _step(self, workers: Workers, step: int) -> StepReport:
+        """One optimiser step."""
+        settings, draw = self.settings, step * workers.count + workers.rank
+        began = time.perf_counter()
+        data = self.source.step(settings.seed, draw)
+        rng = np.random.default_rng([settings.seed, draw])
+        batch = pack(data.prefix_ids, data.samples, self.recipe, rng, noisy=settings.diffusion_weight > 0)
+        longest, most = int(batch.positions_N.max()) + 1, self.loaded.config.max_positions
+        if longest > most:
+            raise ConfigError(f"a conversation of step {step} has {longest} tokens; the context holds {most}")
+        for group in self.optimizer.param_groups:
+            group["lr"] = settings.rate(step)
+        loss = self.objective(self.denoise, batch)
+        loss.value.backward()
+        gradients = [p.grad for p in self.named.values() if p.grad is not None]
+        workers.average(gradients)
+        norm = float(nn.utils.clip_grad_norm_(list(self.named.values()), 1.0))
+        metrics = workers.mean({**loss.metrics, "grad_norm": norm, "rows": float(len(batch.ids_N))})
+        for name in ("loss", "grad_norm"):
+            if not math.isfinite(metrics[name]):
+                raise ConfigError(f"{name} is {metrics[name]} at step {step}; start a new --out with a lower --lr")
+        self.optimizer.step()
+        self.optimizer.zero_grad()
+        rows = round(metrics.pop("rows") * workers.count)
+        return StepReport(
+            step=step + 1,
+            steps=settings.steps,
+            seconds=round(time.perf_counter() - began, 3),
+            rows=rows,
+            metrics={**metrics, "lr": settings.rate(step)},
+        )
 
     def export(self, template: ChatTemplate) -> Path:
         """Writes the result as a checkpoint in the official layout, and beside it the adapter it came from."""

@@ -60,6 +60,18 @@ class _Frozen(torch.autograd.Function):
         return ctx.back(grads[0]), None, None
 
 
+class FrozenHead(nn.Module):
+    """The frozen output head in int8, forward and backward: it is the largest matrix of a small model."""
+
+    def __init__(self, weight_OI: Tensor) -> None:
+        super().__init__()
+        self.products: tuple[Product, Product] = (Int8Product(weight_OI), Int8Product(weight_OI.T.contiguous()))
+
+    def forward(self, x_NI: Tensor) -> Tensor:
+        """Maps [N, I] to [N, O]."""
+        return cast(Tensor, _Frozen.apply(x_NI, *self.products))
+
+
 class LoraLinear(nn.Module):
     """A frozen linear layer plus one low-rank update per section of its output.
 
@@ -118,7 +130,11 @@ def _targets(config: ModelConfig) -> dict[str, tuple[tuple[str, int], ...]]:
 
 
 def attach(model: Transformer, settings: LoraSettings, seed: int) -> list[nn.Parameter]:
-    """Freezes the model, puts a `LoraLinear` around every projection and returns the trainable parameters."""
+    """Freezes the model and wraps every projection in a `LoraLinear`; with int8 the head runs in int8 too.
+
+    Returns:
+        The trainable parameters.
+    """
     model.requires_grad_(False)
     generator = torch.Generator().manual_seed(seed)
     trainable: list[nn.Parameter] = []
@@ -129,6 +145,8 @@ def attach(model: Transformer, settings: LoraSettings, seed: int) -> list[nn.Par
             wrapped = LoraLinear(base.weight.detach(), base.bias, widths, settings, generator)
             setattr(block, name, wrapped)
             trainable += [wrapped.down, *wrapped.ups]
+    if settings.int8:
+        model.lm_head = FrozenHead(cast(Tensor, model.lm_head.weight).detach())
     return trainable
 
 

@@ -73,3 +73,25 @@ def load_state(folder: Path, named: Mapping[str, Tensor], optimizer: torch.optim
             moments = {key: tensors[f"{key}.{name}"] for key in keys if f"{key}.{name}" in tensors}
             if moments:
                 optimizer.state[parameter] = moments
+
+
+def append_log(file: Path, row: Mapping[str, float]) -> None:
+    """Adds a line to a run's log."""
+    with file.open("a", encoding="utf-8") as log:
+        log.write(json.dumps(row) + "\n")
+
+
+def cut_log(file: Path, step: int) -> None:
+    """Drops the log's lines after `step` (steps that were taken and lost), and a last line cut short by a kill."""
+    if not file.exists():
+        return
+    kept: list[str] = []
+    for line in file.read_text(encoding="utf-8").splitlines():
+        try:
+            if json.loads(line)["step"] <= step:
+                kept.append(line + "\n")
+        except (ValueError, KeyError, TypeError):
+            continue
+    partial = file.with_suffix(".partial")
+    partial.write_text("".join(kept), encoding="utf-8")
+    partial.replace(file)
