@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from tests.decoding.hash_model import hash_model
 from unmask.core.canvas import Canvas, Delta, IntArray
+from unmask.core.plan import Reads
 from unmask.decoding import reference
 from unmask.decoding.belief import Belief
 from unmask.decoding.randomness import RandomStream
@@ -24,9 +25,8 @@ class Watched:
     def __init__(self, rule: Unmask | Verify) -> None:
         self.rule = rule
 
-    @property
-    def causal_reads(self) -> bool:
-        return self.rule.causal_reads
+    def reads(self, canvas: Canvas) -> Reads:
+        return self.rule.reads(canvas)
 
     def begin(self, prompt_ids: IntArray, max_tokens: int) -> Canvas:
         canvas = self.rule.begin(prompt_ids, max_tokens)

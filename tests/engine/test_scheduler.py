@@ -47,7 +47,7 @@ def feed(batch: list[tuple[Running, int]]) -> dict[str, int]:
     """Stands in for a forward: plans and observes as the runner does; returns the clean rows fed."""
     fed: dict[str, int] = {}
     for member, rows in batch:
-        plan = member.cache.plan(member.canvas, causal_reads=member.rule.causal_reads, max_rows=rows)
+        plan = member.cache.plan(member.canvas, member.rule.reads(member.canvas), max_rows=rows)
         fed[member.request.id] = plan.clean_end - int(plan.positions_T[0])
         member.cache.stored = plan.clean_end
     return fed

@@ -1,6 +1,6 @@
 """What the packed rows of a batch are, read back from the samples alone; and the logits serving gives for them."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -10,6 +10,7 @@ from torch import Tensor
 from tests.models.random_weights import MASK
 from unmask.cache.block_causal import BlockCausalCache
 from unmask.core.canvas import Canvas, Delta, IntArray
+from unmask.core.plan import Reads, masked_reads, verifying_reads
 from unmask.core.request import Request, SamplingParams
 from unmask.decoding.belief import Belief
 from unmask.decoding.randomness import RandomStream
@@ -85,7 +86,7 @@ def trained(loaded: Loaded, batch: PackedBatch) -> Tensor:
 class Recorder:
     """A decoding rule that changes nothing and keeps what it was shown."""
 
-    causal_reads: bool
+    reads: Callable[[Canvas], Reads]
     shown: dict[int, Tensor] = field(default_factory=dict)
 
     def begin(self, prompt_ids: IntArray, max_tokens: int) -> Canvas:
@@ -109,7 +110,7 @@ def served(
 ) -> dict[int, Tensor]:
     """Logits the cached engine reads for [text | window], by predicted position; the text is fed in small pieces."""
     ids = np.array([*text, *window])
-    rule = Recorder(causal)
+    rule = Recorder(verifying_reads if causal else masked_reads)
     at = np.arange(ids.shape[0])
     canvas = Canvas(
         ids_L=ids,

@@ -12,8 +12,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from unmask.core.canvas import BoolArray, Canvas, Delta, IntArray
-from unmask.core.plan import Plan
+from unmask.core.canvas import Canvas, Delta
+from unmask.core.plan import Plan, Reads
 
 # Shape legend: L layers, C chunks, G kv heads, J query heads per kv head, S slots per chunk, K head width, T rows.
 
@@ -60,22 +60,21 @@ class BlockCausalCache:
         """Positions that fit without growing."""
         return self._keys_LCGSK.shape[1] * CHUNK
 
-    def plan(self, canvas: Canvas, *, causal_reads: bool, max_rows: int | None = None) -> Plan:
+    def plan(self, canvas: Canvas, reads: Reads, *, max_rows: int | None = None) -> Plan:
         """Chooses the rows of the next forward: clean rows not stored yet, then the window.
 
         Args:
             canvas: the sequence now.
-            causal_reads: also read the clean rows that predict positions num_final .. window_start (AR, verified).
+            reads: the predictions the rule asks for.
             max_rows: most clean rows this time; a longer prompt is prefilled over several forwards that read nothing.
         """
         start, end = self.stored, canvas.window_start
         if max_rows is not None and end - start > max_rows:
             end = start + max(max_rows // self.shape.align, 1) * self.shape.align
-        reads = _NOTHING
-        if end == canvas.window_start:
-            reads = _reads(canvas, causal_reads, self.shape.logit_shift)
-            start = min(start, int(reads[0].min(initial=start)))  # a stored row that must be read is fed again
-        row_at_R, predicts_R, causal_R = reads
+        if end != canvas.window_start:
+            reads = _NOTHING
+        row_at_R = reads.predicts_R - np.where(reads.causal_R, 1, self.shape.logit_shift)
+        start = min(start, int(row_at_R.min(initial=start)))  # a stored row that must be read is fed again
         clean = np.arange(start, end)
         window = np.arange(end, canvas.length if end == canvas.window_start else end)
         align = self.shape.align
@@ -87,8 +86,8 @@ class BlockCausalCache:
             visible_T=np.minimum(visible_T, max(canvas.length, end)),
             clean_end=end,
             read_R=row_at_R - start,
-            predicts_R=predicts_R,
-            causal_R=causal_R,
+            predicts_R=reads.predicts_R,
+            causal_R=reads.causal_R,
         )
 
     def reserve(self, length: int) -> None:
@@ -153,19 +152,7 @@ class BlockCausalCache:
         self.stored = stored // self.shape.align * self.shape.align
 
 
-_EMPTY = np.zeros(0, np.int64)
-_NOTHING = (_EMPTY, _EMPTY, np.zeros(0, np.bool_))
-
-
-def _reads(canvas: Canvas, causal_reads: bool, shift: int) -> tuple[IntArray, IntArray, BoolArray]:
-    """Positions whose rows are read, the positions they predict, and whether causally."""
-    predicts = canvas.window_start + np.flatnonzero(canvas.open_L[canvas.window_start :])
-    if not causal_reads:
-        return predicts - shift, predicts, np.zeros(predicts.shape, np.bool_)
-    checked = np.arange(canvas.num_final, canvas.window_start + 1)
-    masked = predicts[predicts > canvas.window_start]  # the window's first position is decided causally
-    causal = np.arange(checked.shape[0] + masked.shape[0]) < checked.shape[0]
-    return np.concatenate((checked - 1, masked - shift)), np.concatenate((checked, masked)), causal
+_NOTHING = Reads(predicts_R=np.zeros(0, np.int64), causal_R=np.zeros(0, np.bool_))
 
 
 def _softmax_over_chunks(scores_XMS: Tensor, chunks: int) -> Tensor:

@@ -1,5 +1,6 @@
 """The canvas (what a sequence looks like now) and the delta (what one denoising step changes)."""
 
+from collections.abc import Hashable
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -23,6 +24,7 @@ class Delta:
             Streams and caches read this and nothing else.
         window_start: first position of the active window after this step.
         length: length of the canvas after this step; a shorter canvas drops undecided positions at its end.
+        memory: what the rule wants to find on the next canvas; nobody else looks at it.
     """
 
     positions_W: IntArray
@@ -31,6 +33,7 @@ class Delta:
     num_final: int
     window_start: int
     length: int
+    memory: Hashable = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,6 +56,7 @@ class Canvas:
         limit: position at which the answer must end (prompt_length + max_tokens); the window may reach past it.
         block: 0-based number of the active window (part of the random stream's key).
         step: 0-based number of denoising steps taken in the active window.
+        memory: the rule's own notes between two steps (a frozen value), None at first.
     """
 
     ids_L: IntArray
@@ -63,6 +67,7 @@ class Canvas:
     limit: int
     block: int = 0
     step: int = 0
+    memory: Hashable = None
 
     @property
     def length(self) -> int:
@@ -103,4 +108,5 @@ class Canvas:
             window_start=delta.window_start,
             block=self.block + moved,
             step=0 if moved else self.step + 1,
+            memory=delta.memory,
         )

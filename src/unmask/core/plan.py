@@ -2,9 +2,40 @@
 
 from dataclasses import dataclass
 
-from unmask.core.canvas import BoolArray, IntArray
+import numpy as np
+
+from unmask.core.canvas import BoolArray, Canvas, IntArray
 
 # Shape legend: T rows fed, R rows read.
+
+
+@dataclass(frozen=True, kw_only=True)
+class Reads:
+    """What a decoding rule wants to know from the next forward.
+
+    Attributes:
+        predicts_R: positions whose prediction is wanted, int64.
+        causal_R: whether by the clean row before the position (as an AR model does), else by the position's own row or
+            the one before it, as the checkpoint's logit shift says.
+    """
+
+    predicts_R: IntArray
+    causal_R: BoolArray
+
+
+def masked_reads(canvas: Canvas) -> Reads:
+    """Every open position of the window."""
+    predicts = canvas.window_start + np.flatnonzero(canvas.open_L[canvas.window_start :])
+    return Reads(predicts_R=predicts, causal_R=np.zeros(predicts.shape, np.bool_))
+
+
+def verifying_reads(canvas: Canvas) -> Reads:
+    """The positions from num_final to window_start causally, then the other open positions of the window."""
+    checked = np.arange(canvas.num_final, canvas.window_start + 1)
+    masked = masked_reads(canvas).predicts_R
+    masked = masked[masked > canvas.window_start]  # the window's first position is decided causally
+    predicts = np.concatenate((checked, masked))
+    return Reads(predicts_R=predicts, causal_R=np.arange(predicts.shape[0]) < checked.shape[0])
 
 
 @dataclass(frozen=True, kw_only=True)

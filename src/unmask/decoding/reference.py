@@ -47,16 +47,12 @@ def generate(
     while not is_finished(canvas, eos_ids):
         logits_LV = model(canvas.ids_L, visibility(canvas, align))
         num_forwards += 1
-        masked = [p for p in range(canvas.window_start, canvas.length) if canvas.open_L[p]]
-        causal: list[int] = []
-        if rule.causal_reads:
-            causal = list(range(canvas.num_final, canvas.window_start + 1))
-            masked = [p for p in masked if p > canvas.window_start]
-        rows = [p - 1 for p in causal] + [p - logit_shift for p in masked]
+        reads = rule.reads(canvas)
+        shifts = np.where(reads.causal_R, 1, logit_shift)
         belief = Belief(
-            logits_RV=logits_LV[rows].clone(),
-            predicts_R=np.array(causal + masked, np.int64),
-            causal_R=np.array([True] * len(causal) + [False] * len(masked), np.bool_),
+            logits_RV=logits_LV[reads.predicts_R - shifts].clone(),
+            predicts_R=reads.predicts_R,
+            causal_R=reads.causal_R,
         )
         canvas = canvas.apply(rule.step(canvas, belief, random))
     return visible_answer(canvas, eos_ids), num_forwards

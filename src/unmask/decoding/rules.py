@@ -6,6 +6,7 @@ from typing import Protocol
 import numpy as np
 
 from unmask.core.canvas import BoolArray, Canvas, Delta, IntArray
+from unmask.core.plan import Reads, masked_reads, verifying_reads
 from unmask.decoding.belief import Belief
 from unmask.decoding.randomness import Purpose, RandomStream
 from unmask.decoding.sampling import Sampling
@@ -47,9 +48,8 @@ class Window:
 class DecodingRule(Protocol):
     """Chooses what one step writes. Implementations are frozen dataclasses: equal settings are equal values."""
 
-    @property
-    def causal_reads(self) -> bool:
-        """Whether clean rows are read too (see `BlockCausalCache.plan`)."""
+    def reads(self, canvas: Canvas) -> Reads:
+        """Which predictions the next step needs; the head runs on nothing else."""
         ...
 
     def begin(self, prompt_ids: IntArray, max_tokens: int) -> Canvas:
@@ -90,10 +90,9 @@ class Unmask:
     threshold: float = 0.9
     quota: int = 0
 
-    @property
-    def causal_reads(self) -> bool:
-        """Only masked rows are read."""
-        return False
+    def reads(self, canvas: Canvas) -> Reads:
+        """Every masked row."""
+        return masked_reads(canvas)
 
     def begin(self, prompt_ids: IntArray, max_tokens: int) -> Canvas:
         """The prompt and the first window, which shares its block with the prompt's tail if blocks are aligned."""
@@ -168,10 +167,9 @@ class Verify:
     window: Window
     sampling: Sampling
 
-    @property
-    def causal_reads(self) -> bool:
-        """Clean rows are read: they decide."""
-        return True
+    def reads(self, canvas: Canvas) -> Reads:
+        """The causal rows, which decide, and the masked ones, which draft."""
+        return verifying_reads(canvas)
 
     def begin(self, prompt_ids: IntArray, max_tokens: int) -> Canvas:
         """The prompt and a window of masks."""

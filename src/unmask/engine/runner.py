@@ -27,7 +27,7 @@ def denoise(model: Transformer, batch: Sequence[tuple[Running, int]]) -> None:
     does not depend on which others are in the batch.
     """
     sequences = [sequence for sequence, _ in batch]
-    plans = [s.cache.plan(s.canvas, causal_reads=s.rule.causal_reads, max_rows=rows) for s, rows in batch]
+    plans = [s.cache.plan(s.canvas, s.rule.reads(s.canvas), max_rows=rows) for s, rows in batch]
     attention = _BatchAttention(sequences, plans)
     ids_N = torch.from_numpy(np.concatenate([plan.ids_T for plan in plans]))
     positions_N = torch.from_numpy(np.concatenate([plan.positions_T for plan in plans]))
