@@ -181,9 +181,8 @@ class Verify:
             random.uniform(block=0, step=0, position=int(position), purpose=Purpose.TOKEN)
             for position in (belief.predicts_R if self.sampling.temperature > 0 else ())
         ]
-        ids, _ = self.sampling.choose(belief.logits_RV, uniforms)
-        causal_ids = ids.numpy()[belief.causal_R]
-        masked_ids = ids.numpy()[~belief.causal_R]
+        ids_R = self.sampling.draw(belief.logits_RV, uniforms).numpy()
+        causal_ids, masked_ids = ids_R[belief.causal_R], ids_R[~belief.causal_R]
         drafts = canvas.ids_L[canvas.num_final : canvas.window_start]
         agree = causal_ids[:-1] == drafts
         accepted = int(agree.argmin()) if not agree.all() else drafts.shape[0]

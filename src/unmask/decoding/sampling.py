@@ -28,6 +28,15 @@ class Sampling:
     banned_ids: tuple[int, ...] = ()
 
     def choose(self, logits_RV: Tensor, uniforms: Sequence[float]) -> tuple[Tensor, Tensor]:
+        """Like `draw`, with confidences float32 [R].
+
+        A confidence is the probability of the row's most likely token before temperature: it does not depend on the
+        draw.
+        """
+        ids_R = self.draw(logits_RV, uniforms)
+        return ids_R, torch.exp(logits_RV.amax(-1) - logits_RV.logsumexp(-1))
+
+    def draw(self, logits_RV: Tensor, uniforms: Sequence[float]) -> Tensor:
         """Draws one token per row.
 
         Args:
@@ -35,8 +44,7 @@ class Sampling:
             uniforms: R numbers in [0, 1); unused at temperature 0.
 
         Returns:
-            ids int64 [R], and confidences float32 [R]: the probability of the most likely token before temperature,
-            which does not depend on the draw.
+            ids int64 [R].
 
         Raises:
             EngineError: a row holds NaN or +inf, or nothing but -inf; whatever were drawn from it would be a lie.
@@ -45,12 +53,11 @@ class Sampling:
         best_R, ids_R = logits_RV.max(-1)
         if not bool(best_R.isfinite().all()):  # max passes NaN on
             raise EngineError("the model's logits are not finite; its weights are damaged or do not fit")
-        confidence_R = torch.exp(best_R - logits_RV.logsumexp(-1))
         if self.temperature > 0:
             below_RV = logits_RV.double() - best_R[:, None]  # so that a tiny temperature cannot overflow
             probabilities_RV = (below_RV / self.temperature).softmax(-1)
             ids_R = _draw(self._truncate(probabilities_RV), torch.tensor(uniforms, dtype=torch.float64))
-        return ids_R, confidence_R
+        return ids_R
 
     def _truncate(self, probabilities_RV: Tensor) -> Tensor:
         """Zeroes what top-k and top-p leave out; order of equals is by id."""
