@@ -123,7 +123,7 @@ def test_odd_checkpoints_are_refused_in_one_line(name: str, folder: Path) -> Non
 @pytest.mark.parametrize(
     ("name", "kind", "says"),
     [
-        ("smol-agnet", ConfigError, "did you mean 'smol-agent'.*path of a checkpoint folder works too"),
+        ("smol-agnet", ConfigError, "did you mean 'smol-agent'.*path of a checkpoint folder and a hub name"),
         ("./smol", CheckpointError, "no checkpoint folder at ./smol"),
         ("/etc/hostname", CheckpointError, "is a file"),
         ("/etc/hostname/x", CheckpointError, "no checkpoint folder"),

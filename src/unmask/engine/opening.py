@@ -8,6 +8,7 @@ from typing import Any, Literal
 from unmask.core.errors import CheckpointError, UnmaskError, unknown_name
 from unmask.models import smol_agent
 from unmask.models.families import FAMILIES, family_of
+from unmask.models.hub import fetch_checkpoint, is_hub_name
 from unmask.models.linear import Int8Linear, LinearFactory, TiledLinear
 from unmask.models.loading import Loaded, check_traits, load, read_json
 from unmask.text.chat import ChatTemplate, find_template
@@ -69,7 +70,7 @@ def open_model(
     What is cheap to check (config, traits, tokenizer, template) is checked before any weights are read.
 
     Args:
-        name: "smol-agent" or a path; a path wins where both exist.
+        name: "smol-agent", a path, or a hub name (`org/name`, `org/name@revision`); a path wins where both exist.
         cache_dir: where the embedded model is kept.
         precision: how projections are kept; "auto" is int8 on CPU.
         progress: told what takes time, one line each.
@@ -101,10 +102,13 @@ def _locate(name: str, cache_dir: Path, progress: Callable[[str], None]) -> _Fil
             raise CheckpointError(f"this installation lacks {EMBEDDED}'s adapter ({smol_agent.ADAPTER}); install again")
         base = smol_agent.prepare(cache_dir, progress)
         return _Files(folder=base, adapter=smol_agent.ADAPTER, template=smol_agent.TEMPLATE, model_id=EMBEDDED)
+    if is_hub_name(name):
+        progress(f"looking for {name} in the Hugging Face cache and on the hub")
+        return _Files(folder=fetch_checkpoint(name), adapter=None, template=None, model_id=name)
     if "/" in name or name.startswith("."):
         raise CheckpointError(f"no checkpoint folder at {name}; give the path of one, or {EMBEDDED!r}")
     unknown = unknown_name("model", name, [EMBEDDED])
-    raise type(unknown)(f"{unknown}; the path of a checkpoint folder works too")
+    raise type(unknown)(f"{unknown}; the path of a checkpoint folder and a hub name (org/name) work too")
 
 
 def _open(files: _Files, precision: Precision) -> OpenModel:
