@@ -1,5 +1,6 @@
-"""Every example runs as it stands, on a tiny model."""
+"""Every example, and every Python block of the README and the quickstart, runs on a tiny model."""
 
+import re
 import runpy
 import sys
 import threading
@@ -64,3 +65,23 @@ def test_it_runs(
 def test_they_are_few_and_short() -> None:
     assert len(EXAMPLES) <= 5
     assert all(len(example.read_text().splitlines()) <= 60 for example in EXAMPLES)
+
+
+ROOT = Path(__file__).resolve().parents[1]
+BLOCKS = [
+    (page.name, number, code)
+    for page in (ROOT / "README.md", ROOT / "docs" / "quickstart.md")
+    for number, code in enumerate(re.findall(r"```python\n(.*?)```", page.read_text(encoding="utf-8"), re.DOTALL))
+]
+
+
+@pytest.mark.parametrize("block", BLOCKS, ids=lambda block: f"{block[0]}-{block[1]}")
+def test_blocks_of_the_docs_run(block: tuple[str, int, str], checkpoint: Path, url: str) -> None:
+    """As printed, but against the tiny model: on its port and by its folder."""
+    code = block[2].replace("http://127.0.0.1:8000/v1", url).replace('LLM("smol-agent")', f'LLM("{checkpoint}")')
+    code = code.replace("smol-agent", "tiny")
+    exec(compile(code, block[0], "exec"), {"__name__": "__main__"})  # the project's own pages, not a model's output
+
+
+def test_the_docs_have_blocks() -> None:
+    assert {page for page, _, _ in BLOCKS} == {"README.md", "quickstart.md"}
