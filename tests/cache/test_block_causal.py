@@ -242,3 +242,16 @@ def test_prefill_that_fits_is_whole() -> None:
     prompt = canvas([1, 2, 3, MASK], [3], prompt=3, final=3, window=3)
     assert cache().plan(prompt, masked_reads(prompt), max_rows=3).read_R.size == 1
     assert cache(stored=3).plan(prompt, masked_reads(prompt), max_rows=0).read_R.size == 1
+
+
+def test_a_piece_that_ends_among_drafts_stores_the_prompt_only() -> None:
+    prompt = canvas([1, 2, 3, 4, 8, 9], [4, 5], prompt=4, final=4, window=6)
+    made = cache()
+    plan = made.plan(prompt, verifying_reads(prompt), max_rows=5)
+    assert plan.positions_T.tolist() == [0, 1, 2, 3, 4]
+    assert reads(plan) == []
+    made.observe(prompt, plan, None)
+    assert made.stored == 4, "position 4 holds a draft"
+    plan = made.plan(prompt, verifying_reads(prompt), max_rows=2)
+    assert plan.positions_T.tolist() == [3, 4, 5]
+    assert reads(plan) == [(3, 4, True), (4, 5, True), (5, 6, True)]

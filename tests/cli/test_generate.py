@@ -1,6 +1,7 @@
 import io
 import json
 import sys
+from typing import Any
 
 import pytest
 
@@ -50,6 +51,32 @@ def test_raw_leaves_the_template_out(checkpoint: str, capsys: pytest.CaptureFixt
         assert generate(checkpoint, "abc", "--json", *argv) == 0
         counts.append(json.loads(capsys.readouterr().out)["usage"]["prompt_tokens"])
     assert counts[0] == 3 < counts[1]
+
+
+def test_speculation_changes_nothing_but_the_forwards(checkpoint: str, capsys: pytest.CaptureFixture[str]) -> None:
+    lines: list[dict[str, Any]] = []
+    for argv in ([], ["--lookup", "4"], ["--draft-model", checkpoint, "--num-drafts", "3"]):
+        assert generate(checkpoint, "hi", "--json", "--mode", "ar", *argv) == 0
+        lines.append(json.loads(capsys.readouterr().out))
+    assert lines[0]["text"] == lines[1]["text"] == lines[2]["text"]
+    assert [line["usage"]["num_forwards"] for line in lines][::2] == [8, 2]
+    assert lines[2]["usage"]["num_draft_forwards"] == 6
+
+
+@pytest.mark.parametrize(
+    ("argv", "says"),
+    [
+        (["--lookup", "4"], "lookup only acts in mode 'ar', not 'verified'"),
+        (["--draft-model", "x"], "--draft-model only acts in mode ar"),
+        (["--mode", "ar", "--num-drafts", "2"], "--num-drafts only acts with --draft-model"),
+        (["--mode", "ar", "--draft-model", "./x"], "no checkpoint folder at ./x"),
+    ],
+)
+def test_speculation_without_effect_is_refused(
+    checkpoint: str, argv: list[str], says: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert generate(checkpoint, "hi", *argv) != 0
+    assert says in capsys.readouterr().err
 
 
 def test_text_is_the_same_for_the_same_seed(checkpoint: str, capsys: pytest.CaptureFixture[str]) -> None:

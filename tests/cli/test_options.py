@@ -43,10 +43,21 @@ def test_engine_settings_take_what_is_given() -> None:
     settings = engine_settings(arguments(mode="diffusion", threshold=0.5, max_running=3))
     assert (settings.mode, settings.threshold, settings.max_running) == (Mode.DIFFUSION, 0.5, 3)
     assert engine_settings(arguments()).mode is None
+    settings = engine_settings(arguments(draft_model="small", num_drafts=7), requests_choose=True)
+    assert (settings.mode, settings.num_drafts) == (None, 7)
 
 
 @pytest.mark.parametrize(
-    "given", [{"mode": "ar", "threshold": 0.5}, {"max_running": 0}, {"max_cached_tokens": -1}, {"threshold": 0.0}]
+    "given",
+    [
+        {"mode": "ar", "threshold": 0.5},
+        {"max_running": 0},
+        {"max_cached_tokens": -1},
+        {"threshold": 0.0},
+        {"mode": "ar", "num_drafts": 4},
+        {"draft_model": "small"},
+        {"mode": "verified", "draft_model": "small"},
+    ],
 )
 def test_engine_settings_refuse_what_makes_no_sense(given: dict[str, object]) -> None:
     with pytest.raises(ConfigError):

@@ -108,6 +108,16 @@ def test_the_python_snippet_runs_as_printed(guarded: Served, tmp_path: Path) -> 
     assert finished.stdout
 
 
+def test_a_draft_model_takes_forwards_away_and_nothing_else(guarded: Served, checkpoint: str) -> None:
+    plain = ask(guarded.url, KEY, diffusion={"mode": "ar"}, max_tokens=8).json()
+    with serving(checkpoint, "--draft-model", checkpoint, "--num-drafts", "3") as served:
+        assert "drafts   3 tokens a forward by the draft model, in mode ar" in served.greeting
+        drafted = ask(served.url, diffusion={"mode": "ar"}, max_tokens=8).json()
+    assert drafted["choices"] == plain["choices"]
+    assert plain["usage"]["unmask"]["num_forwards"] == 8
+    assert drafted["usage"]["unmask"]["num_forwards"] == 2
+
+
 @pytest.mark.skipif(shutil.which("curl") is None, reason="no curl here")
 def test_the_curl_snippet_runs_as_printed(guarded: Served) -> None:
     command = guarded.greeting[guarded.greeting.index("curl ") : guarded.greeting.index("Or let")]
@@ -132,6 +142,7 @@ def test_a_taken_port_is_one_line(guarded: Served, checkpoint: str, capsys: pyte
         (["--request-timeout", "0"], "--request-timeout must be above 0"),
         (["--max-running", "0"], "max_running must be at least 1"),
         (["--mode", "ar", "--threshold", "0.5"], "--threshold only acts in mode diffusion"),
+        (["--num-drafts", "3"], "--num-drafts only acts with --draft-model"),
         (["--api-key", ""], "--api-key must not be empty"),
     ],
 )

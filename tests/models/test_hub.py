@@ -79,7 +79,8 @@ def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
 
 
 def test_spelling() -> None:
-    assert is_hub_name("GSAI-ML/LLaDA-8B-Instruct") and is_hub_name("org/name.v2@refs/pr/1")
+    assert is_hub_name("GSAI-ML/LLaDA-8B-Instruct")
+    assert is_hub_name("org/name.v2@refs/pr/1")
     assert not any(is_hub_name(name) for name in ("smol-agent", "./org/name", "/org/name", "org/name/x", "org/", "~/x"))
 
 

@@ -22,6 +22,11 @@ def test_a_bad_field_is_named(changes: dict[str, Any], param: str, code: str) ->
     assert (caught.value.param, caught.value.code or "") == (param, code)
 
 
+def test_look_up_drafts_reach_the_engine() -> None:
+    params = prepared(diffusion={"mode": "ar", "lookup": 8}).requests[0].params
+    assert (params.mode, params.lookup) == ("ar", 8)
+
+
 def test_the_answers_id_is_the_seed_of_last_resort() -> None:
     assert prepared("chatcmpl-1") == prepared("chatcmpl-1")
     assert prepared("chatcmpl-1").requests[0].params.seed != prepared("chatcmpl-2").requests[0].params.seed

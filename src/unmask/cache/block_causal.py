@@ -143,7 +143,7 @@ class BlockCausalCache:
             delta: what the step changed; None while a prompt is still being prefilled.
         """
         if delta is None:
-            self.stored = plan.clean_end
+            self.stored = min(plan.clean_end, canvas.num_final)  # a piece of the prompt may end among drafts after it
             return
         fed = delta.positions_W < plan.clean_end
         positions = delta.positions_W[fed]

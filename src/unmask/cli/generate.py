@@ -10,6 +10,7 @@ from unmask.cli.options import (
     add_decoding,
     add_model,
     add_sampling,
+    add_speculation,
     engine_settings,
     open_named,
     sampling_params,
@@ -37,6 +38,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help="one JSON line for each prompt, with token counts")
     add_sampling(parser)
     add_decoding(parser)
+    add_speculation(parser)
     add_model(parser)
 
 
@@ -78,6 +80,8 @@ def _json_line(prompt: str, completion: "Completion") -> str:
         "num_forwards": completion.num_forwards,
         "tokens_per_forward": round(completion.tokens_per_forward, 3),
     }
+    if completion.num_draft_forwards:
+        usage["num_draft_forwards"] = completion.num_draft_forwards
     fields = {
         "prompt": prompt,
         "text": completion.text,

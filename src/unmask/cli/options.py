@@ -3,7 +3,7 @@
 import argparse
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -87,6 +87,17 @@ def add_decoding(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def add_speculation(parser: argparse.ArgumentParser) -> None:
+    """Options that make mode ar faster without changing an answer."""
+    group = parser.add_argument_group("speculation (mode ar; answers stay the same)")
+    group.add_argument(
+        "--draft-model", metavar="MODEL", help="a smaller model with the same vocabulary, whose tokens are checked"
+    )
+    group.add_argument(
+        "--num-drafts", type=number(1, 64), metavar="N", help="tokens it drafts for each forward (default: 4)"
+    )
+
+
 def add_sampling(parser: argparse.ArgumentParser) -> None:
     """Options of one request."""
     group = parser.add_argument_group("sampling")
@@ -94,6 +105,12 @@ def add_sampling(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--temperature", type=float, default=0.0, metavar="T", help="0 is greedy (default: 0)")
     group.add_argument("--top-p", type=float, default=1.0, metavar="P", help="nucleus mass (default: 1, all)")
     group.add_argument("--top-k", type=int, default=0, metavar="K", help="most likely tokens kept (default: 0, all)")
+    group.add_argument(
+        "--lookup",
+        type=number(1, 64),
+        metavar="N",
+        help="mode ar only: draft up to N tokens a forward by copying from the text so far; the answer stays the same",
+    )
     group.add_argument("--seed", type=int, default=0, metavar="N", help="same seed, same answer (default: 0)")
 
 
@@ -109,6 +126,7 @@ def sampling_params(args: argparse.Namespace) -> SamplingParams:
         top_p=args.top_p,
         top_k=args.top_k,
         seed=args.seed,
+        lookup=args.lookup,
     )
 
 
@@ -124,7 +142,7 @@ def engine_settings(args: argparse.Namespace, *, requests_choose: bool = False) 
     """
     from unmask.engine.settings import EngineSettings
 
-    names = ("block_size", "threshold", "threads", "max_running", "max_waiting", "max_cached_tokens")
+    names = ("block_size", "threshold", "threads", "max_running", "max_waiting", "max_cached_tokens", "num_drafts")
     given = {name: value for name in names if (value := getattr(args, name, None)) is not None}
     mode = None if args.mode is None else Mode(args.mode)
     if args.threshold is not None and mode is not Mode.DIFFUSION and not requests_choose:
@@ -133,7 +151,18 @@ def engine_settings(args: argparse.Namespace, *, requests_choose: bool = False) 
         raise ConfigError(f"--threshold only acts in mode diffusion, not {args.mode}; leave one of them out")
     if args.block_size is not None and mode is Mode.AR and not requests_choose:
         raise ConfigError("--block-size has no meaning in mode ar; leave one of them out")
+    _check_speculation(getattr(args, "draft_model", None), given, mode, requests_choose)
     return EngineSettings(mode=mode, **given)
+
+
+def _check_speculation(
+    draft_model: str | None, given: Mapping[str, object], mode: Mode | None, requests_choose: bool
+) -> None:
+    """Raises ConfigError if an option would have no effect."""
+    if draft_model is None and "num_drafts" in given:
+        raise ConfigError("--num-drafts only acts with --draft-model; add it or leave --num-drafts out")
+    if draft_model is not None and mode is not Mode.AR and not requests_choose:
+        raise ConfigError("--draft-model only acts in mode ar; add --mode ar or leave it out")
 
 
 def open_named(args: argparse.Namespace) -> "OpenModel":
@@ -144,4 +173,10 @@ def open_named(args: argparse.Namespace) -> "OpenModel":
     """
     from unmask.engine.opening import open_model
 
-    return open_model(args.model, cache_dir=cache_dir(), precision=args.precision, progress=note)
+    return open_model(
+        args.model,
+        cache_dir=cache_dir(),
+        precision=args.precision,
+        draft_model=getattr(args, "draft_model", None),
+        progress=note,
+    )

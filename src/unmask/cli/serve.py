@@ -12,7 +12,17 @@ import time
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from unmask.cli.options import MODEL_HELP, add_decoding, add_model, api_key, engine_settings, note, number, open_named
+from unmask.cli.options import (
+    MODEL_HELP,
+    add_decoding,
+    add_model,
+    add_speculation,
+    api_key,
+    engine_settings,
+    note,
+    number,
+    open_named,
+)
 from unmask.cli.snippets import Address, settings_text, snippets
 from unmask.core.errors import ConfigError, EngineError
 
@@ -64,6 +74,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--max-cached-tokens", type=int, metavar="N", help="tokens of all running requests together (default: 65536)"
     )
     add_decoding(parser)
+    add_speculation(parser)
     add_model(parser)
 
 
@@ -84,7 +95,7 @@ def run(args: argparse.Namespace) -> int:
         from unmask.engine.loop import EngineLoop
         from unmask.server.app import create_app
 
-        loop = EngineLoop(model.loaded, settings)
+        loop = EngineLoop(model.loaded, settings, model.draft)
         stack.callback(loop.close)
         served = _server_settings(args, model, loop, key)
         app = create_app(backend=EngineBackend(loop), tokenizer=model.tokenizer, template=template, settings=served)

@@ -51,6 +51,8 @@ def settings_text(model: "OpenModel", engine: "EngineSettings", server: "ServerS
         "timeout": "none" if server.request_timeout_s is None else f"{server.request_timeout_s:g} s",
         "API key": "none" if address.api_key is None else "required",
     }
+    if model.draft is not None:
+        rows["drafts"] = f"{engine.num_drafts} tokens a forward by the draft model, in mode ar"
     return "\n".join(f"  {name:9}{value}" for name, value in rows.items())
 
 

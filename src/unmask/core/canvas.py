@@ -44,8 +44,8 @@ class Canvas:
                  ^prompt_length ^num_final         ^window_start                         ^length
 
     In diffusion mode there are no drafts; the window then starts at or before `num_final` (it may begin with frozen
-    prompt positions). In AR mode there are neither drafts nor a window. Undecided positions are those with `open_L`
-    set, NEVER those whose id happens to be the mask token: a prompt may hold the mask token.
+    prompt positions). In AR mode there is no window, and drafts only if something speculates. Undecided positions are
+    those with `open_L` set, NEVER those whose id happens to be the mask token: a prompt may hold the mask token.
 
     Attributes:
         ids_L: token ids, int64. An open position holds the mask id or a draft.

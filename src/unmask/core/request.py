@@ -46,6 +46,8 @@ class SamplingParams:
         block_size: positions denoised together; 1..256.
         num_steps: diffusion mode only: commit at least ceil(block_size / num_steps) positions a forward
             (fixed quota) instead of by threshold.
+        lookup: AR mode only: most tokens a forward drafts by copying from prompt and answer; 1..64. The ids stay the
+            same, the forwards get fewer.
     """
 
     max_tokens: int = 256
@@ -57,6 +59,7 @@ class SamplingParams:
     threshold: float | None = None
     block_size: int | None = None
     num_steps: int | None = None
+    lookup: int | None = None
 
     def __post_init__(self) -> None:
         _check_whole("max_tokens", self.max_tokens, 1)
@@ -70,6 +73,8 @@ class SamplingParams:
             _check_whole("diffusion.block_size", self.block_size, 1, 256)
         if self.num_steps is not None:
             _check_whole("diffusion.num_steps", self.num_steps, 1, 256)
+        if self.lookup is not None:
+            _check_whole("diffusion.lookup", self.lookup, 1, 64)
         if self.mode is not None:
             object.__setattr__(self, "mode", _known_mode(self.mode))  # a plain "ar" is a Mode from here on
 
@@ -133,6 +138,7 @@ class Chunk:
         draft_ids: everything after the final ids as it looks now; replaces the last draft; masks are -1.
         num_forwards: model forwards this sequence took part in so far (prefill included; a long prompt may be
             prefilled in more pieces when others are prefilled beside it, so this count depends on load, the ids never).
+        num_draft_forwards: forwards of the engine's draft model for this sequence so far; not among `num_forwards`.
         num_prefix_cached: prompt tokens whose keys and values came from the prefix cache.
         finish_reason: set on the last chunk only.
     """
@@ -140,6 +146,7 @@ class Chunk:
     token_ids: tuple[int, ...] = ()
     draft_ids: tuple[int, ...] = ()
     num_forwards: int = 0
+    num_draft_forwards: int = 0
     num_prefix_cached: int = 0
     finish_reason: FinishReason | None = None
 
@@ -150,7 +157,7 @@ class BackendStats:
 
     num_running: int
     num_waiting: int
-    num_forwards: int  # model forwards since start (a batch of sequences is one forward)
+    num_forwards: int  # model forwards since start (a batch of sequences is one forward); a draft model's do not count
     num_sequence_forwards: int  # sum over sequences of the forwards they took part in
     num_tokens: int  # final answer tokens emitted since start
 

@@ -16,11 +16,13 @@ from unmask.core.canvas import Canvas, Delta, IntArray
 from unmask.core.errors import ConfigError
 from unmask.core.plan import Reads, masked_reads
 from unmask.decoding.belief import Belief
+from unmask.decoding.block_steps import settle
+from unmask.decoding.fixed_canvas import FixedCanvas, FloatArray, decide, numbers
 from unmask.decoding.randomness import Purpose, RandomStream
-from unmask.decoding.rules import Window, final_prefix
+from unmask.decoding.rules import Window
 from unmask.decoding.sampling import Sampling
 
-# Shape legend: R rows read, V vocabulary, W writes.
+# Shape legend: R rows read, V vocabulary.
 
 
 def posterior(probabilities_RV: Tensor, *, t: float, s: float, mask_token_id: int) -> Tensor:
@@ -38,7 +40,7 @@ def posterior(probabilities_RV: Tensor, *, t: float, s: float, mask_token_id: in
     Raises:
         ConfigError: s and t are not in this order.
 
-    Source: MDLM, arXiv 2406.07524 section 3.2.2 (equation 6), with alpha(t) = 1 - t. The log-linear schedule of the
+    Source: MDLM, arXiv 2406.07524 section 3.2.2, with alpha(t) = 1 - t. The log-linear schedule of the
     released models, alpha(t) = 1 - (1 - eps) * t, gives the same: only the quotient of the masking chances counts.
     """
     if not 0 <= s <= t <= 1 or t == 0:
@@ -71,19 +73,19 @@ class Ancestral:
     unmasking time, all of a step from the same forward. What is still masked at `min_time` takes its most likely
     token (noise removal). At most `num_steps` + 1 forwards, and at most one for each position.
 
-    Source: MDLM, arXiv 2406.07524 section 4.2 (`ddpm_cache` of the released code), loglinear schedule.
+    Source: MDLM, arXiv 2406.07524 section 4.1 (`ddpm_cache` of the released code), loglinear schedule.
     Departs from the source: unmasking times are drawn at once (see the module); tokens by inverse CDF in float64, not
     by a float32 Gumbel trick, which truncates the distribution (arXiv 2409.02908); the answer ends at its first EOS.
 
     Attributes:
-        window: mask and EOS ids; its size is not used, the window is the whole canvas.
+        layout: mask and EOS ids.
         sampling: how tokens are drawn; temperature 1 is the model's own distribution.
         num_steps: time steps, >= 1.
         nucleus_p: see `nucleus`; 1 keeps everything.
         min_time: where time stops, in [0, 1).
     """
 
-    window: Window
+    layout: FixedCanvas
     sampling: Sampling
     num_steps: int = 1000
     nucleus_p: float = 1.0
@@ -102,16 +104,7 @@ class Ancestral:
 
     def begin(self, prompt_ids: IntArray, max_tokens: int) -> Canvas:
         """The prompt and `max_tokens` masks, all in one window that starts at position 0."""
-        num_prompt = prompt_ids.shape[0]
-        masks = np.full(max_tokens, self.window.mask_token_id, np.int64)
-        return Canvas(
-            ids_L=np.concatenate((prompt_ids, masks)),
-            open_L=np.arange(num_prompt + max_tokens) >= num_prompt,
-            prompt_length=num_prompt,
-            num_final=num_prompt,
-            window_start=0,
-            limit=num_prompt + max_tokens,
-        )
+        return self.layout.lay_out(prompt_ids, max_tokens)
 
     def step(self, canvas: Canvas, belief: Belief, random: RandomStream) -> Delta:
         """Decides the positions of the next time step that holds any."""
@@ -119,9 +112,9 @@ class Ancestral:
         steps_R = np.minimum((elapsed_R * self.num_steps).astype(np.int64), self.num_steps)
         chosen = np.flatnonzero(steps_R == steps_R.min())
         removing_noise = int(steps_R.min()) == self.num_steps
-        sampling = replace(self.sampling, temperature=0.0) if removing_noise else self.sampling
-        written = _draw(canvas, belief, chosen, sampling, self.nucleus_p, random)
-        return _decide(canvas, belief.predicts_R[chosen], written, self.window, opens_next=False)
+        rule = replace(self, sampling=replace(self.sampling, temperature=0.0)) if removing_noise else self
+        written = _draw(rule, self.layout.mask_token_id, canvas, belief, chosen, random)
+        return decide(canvas, belief.predicts_R[chosen], written, self.layout)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -131,7 +124,7 @@ class FirstHitting:
     It is ancestral sampling with infinitely many time steps: of the masked positions the one with the latest unmasking
     time is next, and no forward is spent on times at which nothing happens. Exact up to the model.
 
-    Source: BD3-LM, arXiv 2503.09573 section 5 and its sampling appendix; first-hitting sampler, arXiv 2409.02908 section 4.
+    Source: first-hitting sampler, arXiv 2409.02908 section 4, as used by BD3-LM, arXiv 2503.09573 section 6.2.
     Departs from the source: a block ends early at an EOS with nothing open before it; the check for low entropy, which
     rejects whole samples, is left to the caller.
 
@@ -149,7 +142,7 @@ class FirstHitting:
         _check_nucleus(self.nucleus_p)
 
     def reads(self, canvas: Canvas) -> Reads:
-        """Every masked row before the limit's end; one of them is decided."""
+        """Every masked row; one of them is decided."""
         return masked_reads(canvas)
 
     def begin(self, prompt_ids: IntArray, max_tokens: int) -> Canvas:
@@ -160,5 +153,34 @@ class FirstHitting:
         """Decides one position; when the window is done, makes it final and opens the next."""
         times_R = _unmasking_times(belief.predicts_R, random)
         chosen = np.array([np.where(belief.predicts_R < canvas.limit, times_R, -1.0).argmax()])
-        written = _draw(canvas, belief, chosen, self.sampling, self.nucleus_p, random)
-        return _decide(canvas, belief.predicts_R[chosen], written, self.window, opens_next=True)
+        written = _draw(self, self.window.mask_token_id, canvas, belief, chosen, random)
+        return settle(canvas, self.window, belief.predicts_R[chosen], written, whole_blocks=False)
+
+
+def _check_nucleus(nucleus_p: float) -> None:
+    if not 0 < nucleus_p <= 1:
+        raise ConfigError(f"nucleus_p must be in (0, 1], got {nucleus_p}")
+
+
+def _unmasking_times(positions_R: IntArray, random: RandomStream) -> FloatArray:
+    """The time in [0, 1) at which each position loses its mask: the same number in every step."""
+    times = [random.uniform(block=0, step=0, position=int(p), purpose=Purpose.ORDER) for p in positions_R]
+    return np.array(times, np.float64)
+
+
+def _draw(
+    rule: Ancestral | FirstHitting,
+    mask_token_id: int,
+    canvas: Canvas,
+    belief: Belief,
+    chosen: IntArray,
+    random: RandomStream,
+) -> IntArray:
+    """Tokens for the chosen rows; never the mask, whatever the sampling allows."""
+    logits_RV = belief.logits_RV[torch.from_numpy(chosen)]
+    logits_RV[:, mask_token_id] = -torch.inf
+    if rule.nucleus_p < 1:
+        logits_RV = nucleus(logits_RV.double().softmax(-1), rule.nucleus_p).log().float()
+    is_random = rule.sampling.temperature > 0
+    uniforms = numbers(canvas, belief.predicts_R[chosen], random, Purpose.TOKEN) if is_random else []
+    return rule.sampling.draw(logits_RV, uniforms).numpy()

@@ -23,11 +23,12 @@ class Lookup:
     occurs wins. `Verify` checks them causally, so the ids are plain AR's at temperature 0, and at any other with the
     same seed, whatever the drafts are. Needs what `Verify` needs: a causal context and a window of 0.
 
-    Source: prompt lookup decoding (Saxena 2023, github.com/apoorvumang/prompt-lookup-decoding); copying spans after a
-    matching n-gram: LLMA, arXiv 2304.04487 section 3.
+    Source: prompt lookup decoding (Saxena 2023, github.com/apoorvumang/prompt-lookup-decoding), as transformers has it
+    under `prompt_lookup_num_tokens`; copying after a matching n-gram and checking the copy in one forward goes back to
+    LLMA, arXiv 2304.04487 (there from given references).
     Departs from the source: the most recent occurrence instead of the first (what an agent's turn repeats is usually
     near); a copy that reaches the text's end goes on with its own beginning, so a loop is drafted whole; drafts end
-    with an end-of-sequence id instead of before it; same-noise matching instead of rejection sampling.
+    with an end-of-sequence id instead of before it, which saves the forward that would decide it.
 
     Attributes:
         window: of size 0; its mask id is never drafted.
@@ -101,7 +102,8 @@ def continuation(text_L: IntArray, num_tokens: int, *, max_ngram: int, min_ngram
     Args:
         text_L: token ids, int64.
         num_tokens: how many ids to return; below 1 none.
-        max_ngram, min_ngram: n-grams tried, the longest first.
+        max_ngram: size of the n-gram that is tried first.
+        min_ngram: size of the last.
 
     Returns:
         `num_tokens` ids, or none if not even the shortest n-gram occurred before. A copy that reaches the end of the

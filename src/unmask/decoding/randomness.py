@@ -10,6 +10,9 @@ class Purpose(IntEnum):
     """What a number is drawn for; part of the key, so that uses never share a number."""
 
     TOKEN = 1
+    ORDER = 2
+    REMASK = 3
+    NOISE = 4
 
 
 @dataclass(frozen=True, kw_only=True)

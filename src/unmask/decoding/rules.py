@@ -110,7 +110,7 @@ class Unmask:
         positions, written = belief.predicts_R[chosen], ids_R[chosen]
         ids_L, open_L = canvas.ids_L.copy(), canvas.open_L.copy()
         ids_L[positions], open_L[positions] = written, False
-        num_final = _final_prefix(ids_L, open_L, canvas, self.window.eos_ids)
+        num_final = final_prefix(ids_L, open_L, canvas, self.window.eos_ids)
         opened = np.zeros(0, np.int64)
         window_start = canvas.window_start
         if num_final == canvas.length:
@@ -136,7 +136,7 @@ class Unmask:
         return chosen
 
 
-def _final_prefix(ids_L: IntArray, open_L: BoolArray, canvas: Canvas, eos_ids: frozenset[int]) -> int:
+def final_prefix(ids_L: IntArray, open_L: BoolArray, canvas: Canvas, eos_ids: frozenset[int]) -> int:
     """Length of the decided prefix, cut after the first EOS of the answer."""
     undecided = np.flatnonzero(open_L)
     end = int(undecided[0]) if undecided.size else ids_L.shape[0]

@@ -34,6 +34,7 @@ class Completion:
         finish_reason: STOP, LENGTH or ABORT.
         num_prompt_tokens: length of the prompt.
         num_forwards: model forwards it took part in.
+        num_draft_forwards: forwards of the draft model for it; not among `num_forwards`.
     """
 
     text: str
@@ -42,6 +43,7 @@ class Completion:
     finish_reason: FinishReason
     num_prompt_tokens: int
     num_forwards: int
+    num_draft_forwards: int = 0
 
     @property
     def tokens_per_forward(self) -> float:
@@ -64,11 +66,13 @@ class LLM:
         model: "smol-agent", the path of a checkpoint folder, or an opened model.
         precision: "int8", "fp32", or "auto" for what is fastest here.
         settings: limits and defaults of the engine; `max_waiting` has no meaning here, prompts wait for their turn.
+        draft_model: a smaller model with the same vocabulary that drafts for requests in AR mode: its name or folder
+            (an opened model brings its own).
         cache_dir: where the embedded model is kept; None for ~/.cache/unmask.
         progress: told what takes time at the start, one line each.
 
     Raises:
-        ConfigError, CheckpointError: see `open_model`.
+        ConfigError, CheckpointError: see `open_model` and `EngineLoop`.
     """
 
     def __init__(
@@ -77,14 +81,21 @@ class LLM:
         *,
         precision: Precision = "auto",
         settings: EngineSettings | None = None,
+        draft_model: str | Path | None = None,
         cache_dir: Path | None = None,
         progress: Callable[[str], None] = lambda _: None,
     ) -> None:
         if not isinstance(model, OpenModel):
             cache_dir = cache_dir or Path.home() / ".cache" / "unmask"
-            model = open_model(str(model), cache_dir=cache_dir, precision=precision, progress=progress)
+            draft_name = None if draft_model is None else str(draft_model)
+            model = open_model(
+                str(model), cache_dir=cache_dir, precision=precision, draft_model=draft_name, progress=progress
+            )
+        elif draft_model is not None:
+            raise ConfigError("an opened model brings its own draft model; give draft_model to open_model instead")
         self.model = model
-        self._loop = EngineLoop(model.loaded, replace(settings or EngineSettings(), max_waiting=_UNBOUNDED))
+        settings = replace(settings or EngineSettings(), max_waiting=_UNBOUNDED)
+        self._loop = EngineLoop(model.loaded, settings, model.draft)
         self._ids = count()
 
     @property
@@ -236,6 +247,7 @@ class LLM:
             finish_reason=reason,
             num_prompt_tokens=len(request.prompt_ids),
             num_forwards=chunks[-1].num_forwards,
+            num_draft_forwards=chunks[-1].num_draft_forwards,
         )
 
 

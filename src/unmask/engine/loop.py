@@ -13,6 +13,7 @@ from unmask.engine.runner import denoise
 from unmask.engine.scheduler import Scheduler
 from unmask.engine.sequence import Running
 from unmask.engine.settings import EngineSettings, admit, cache_shape, make_rule, resolve
+from unmask.engine.speculative import DraftModel
 from unmask.models.loading import Loaded
 
 Listener = Callable[[Chunk | UnmaskError], None]
@@ -28,16 +29,18 @@ class EngineLoop:
     Args:
         loaded: the model with its traits.
         settings: limits and defaults; resolved here.
+        draft: a smaller model that drafts for requests in AR mode, or None.
 
     Raises:
-        ConfigError: the settings do not fit the model.
+        ConfigError: the settings or the draft model do not fit the model.
     """
 
-    def __init__(self, loaded: Loaded, settings: EngineSettings) -> None:
+    def __init__(self, loaded: Loaded, settings: EngineSettings, draft: Loaded | None = None) -> None:
         self._model = loaded.model
         self.traits = loaded.traits
         self.settings = resolve(settings, loaded.traits)
         self._shape = cache_shape(loaded.config, loaded.traits)
+        self._draft = None if draft is None else DraftModel(draft, self.traits, self.settings)
         self._scheduler = Scheduler(
             max_running=settings.max_running,
             max_waiting=settings.max_waiting,
@@ -61,6 +64,8 @@ class EngineLoop:
         params = admit(request, self.settings, self.traits)
         rule = make_rule(params, self.traits)
         sequence = Running.start(request, params, rule, self._shape, self.traits.eos_ids)
+        if self._draft is not None:
+            self._draft.join(sequence)
         with self._changed:
             if self._closing:
                 raise CapacityError("the engine is stopping; try another instance")
@@ -131,7 +136,7 @@ class EngineLoop:
     def _forward(self, batch: list[tuple[Running, int]]) -> None:
         """One denoising step of the batch and its news to the listeners."""
         sequences = [sequence for sequence, _ in batch]
-        error = _attempt(lambda: denoise(self._model, batch))
+        error = _attempt(lambda: self._advance(batch))
         if error is not None:
             _log.error("a forward failed; its %d sequences are ended", len(batch), exc_info=error)
             with self._changed:
@@ -149,6 +154,12 @@ class EngineLoop:
                     self._tell(sequence, self._listeners[sequence.request.id][1], chunk)
                 else:
                     self._end([sequence], chunk)
+
+    def _advance(self, batch: list[tuple[Running, int]]) -> None:
+        """The model's forward, after the draft model's if there is one."""
+        if self._draft is not None:
+            batch = self._draft.propose(batch)
+        denoise(self._model, batch)
 
     def _end(self, sequences: list[Running], news: Chunk | UnmaskError) -> None:
         """Removes sequences and sends each its last news. Holds the lock."""
@@ -177,4 +188,8 @@ def _attempt(action: Callable[[], None]) -> Exception | None:
 
 
 def _abort_chunk(sequence: Running) -> Chunk:
-    return Chunk(num_forwards=sequence.num_forwards, finish_reason=FinishReason.ABORT)
+    return Chunk(
+        num_forwards=sequence.num_forwards,
+        num_draft_forwards=sequence.num_draft_forwards,
+        finish_reason=FinishReason.ABORT,
+    )

@@ -31,6 +31,7 @@ class OpenModel:
         template: its chat template; None for a checkpoint without one.
         model_id: name under which it is served.
         precision: what "auto" became.
+        draft: a smaller model that drafts for requests in AR mode, or None.
     """
 
     loaded: Loaded
@@ -38,6 +39,7 @@ class OpenModel:
     template: ChatTemplate | None
     model_id: str
     precision: Precision
+    draft: Loaded | None = None
 
     def chat_template(self) -> ChatTemplate:
         """Returns the template.
@@ -63,7 +65,12 @@ class _Files:
 
 
 def open_model(
-    name: str, *, cache_dir: Path, precision: Precision = "auto", progress: Callable[[str], None] = lambda _: None
+    name: str,
+    *,
+    cache_dir: Path,
+    precision: Precision = "auto",
+    draft_model: str | None = None,
+    progress: Callable[[str], None] = lambda _: None,
 ) -> OpenModel:
     """Opens a model by name, or a checkpoint folder in the official Hugging Face layout.
 
@@ -73,6 +80,7 @@ def open_model(
         name: "smol-agent", a path, or a hub name (`org/name`, `org/name@revision`); a path wins where both exist.
         cache_dir: where the embedded model is kept.
         precision: how projections are kept; "auto" is int8 on CPU.
+        draft_model: name of a smaller model with the same vocabulary that drafts for requests in AR mode.
         progress: told what takes time, one line each.
 
     Raises:
@@ -81,6 +89,14 @@ def open_model(
     """
     if precision not in LINEARS:
         raise unknown_name("precision", precision, LINEARS)
+    model = _open_named(name, cache_dir, precision, progress)
+    if draft_model is None:
+        return model
+    progress(f"loading the draft model {draft_model}")
+    return replace(model, draft=_open_named(draft_model, cache_dir, precision, progress).loaded)
+
+
+def _open_named(name: str, cache_dir: Path, precision: Precision, progress: Callable[[str], None]) -> OpenModel:
     files = _locate(name, cache_dir, progress)
     try:
         return _open(files, precision)

@@ -9,14 +9,14 @@ from torch import Tensor
 from unmask.cache.block_causal import Slots
 from unmask.core.plan import Plan
 from unmask.decoding.belief import Belief
-from unmask.engine.sequence import Running
+from unmask.engine.sequence import Decoding
 from unmask.models.transformer import Transformer
 
 # Shape legend: N rows of all sequences, D hidden, R rows read, H heads, G kv heads, K head width.
 
 
 @torch.inference_mode()
-def denoise(model: Transformer, batch: Sequence[tuple[Running, int]]) -> None:
+def denoise(model: Transformer, batch: Sequence[tuple[Decoding, int]]) -> None:
     """Takes every sequence one forward further. Sequences may be in any mode and at any phase of a block.
 
     Args:
@@ -49,7 +49,7 @@ def denoise(model: Transformer, batch: Sequence[tuple[Running, int]]) -> None:
 class _BatchAttention:
     """Attention of the batch: each sequence's rows over that sequence's cache."""
 
-    def __init__(self, sequences: Sequence[Running], plans: Sequence[Plan]) -> None:
+    def __init__(self, sequences: Sequence[Decoding], plans: Sequence[Plan]) -> None:
         self._caches = [sequence.cache for sequence in sequences]
         for cache, plan in zip(self._caches, plans, strict=True):
             cache.reserve(int(plan.positions_T.max()) + 1)

@@ -13,32 +13,49 @@ from unmask.decoding.rules import DecodingRule, is_finished, visible_answer
 
 
 @dataclass(kw_only=True)
-class Running:
+class Decoding:
+    """One canvas on its way through one model: all that a forward needs and changes.
+
+    Attributes:
+        rule: its decoding rule.
+        random: its random stream.
+        canvas, cache: replaced and written by the runner.
+        num_forwards: forwards it took part in.
+    """
+
+    rule: DecodingRule
+    random: RandomStream
+    canvas: Canvas
+    cache: BlockCausalCache
+    num_forwards: int = 0
+
+    @property
+    def num_pending(self) -> int:
+        """Clean rows not in the cache yet: the prompt at first, later the last window's tokens."""
+        return self.canvas.window_start - self.cache.stored
+
+
+@dataclass(kw_only=True)
+class Running(Decoding):
     """State of one request from admission to its last chunk; owned by the engine loop.
 
     Attributes:
         request: as given.
         params: with defaults filled.
-        rule: its decoding rule.
-        random: its random stream.
-        canvas, cache: replaced and written by the runner.
+        eos_ids: ids that end the answer.
         num_reserved: cached positions counted against the engine's budget.
         deadline: `time.monotonic()` second after which it is aborted, or None.
-        num_forwards: forwards it took part in.
         num_emitted: answer tokens already put into chunks.
+        draft: the same request on its way through a draft model, or None.
     """
 
     request: Request
     params: SamplingParams
-    rule: DecodingRule
     eos_ids: frozenset[int]
-    random: RandomStream
-    canvas: Canvas
-    cache: BlockCausalCache
     num_reserved: int
     deadline: float | None
-    num_forwards: int = 0
     num_emitted: int = 0
+    draft: Decoding | None = None
     _drafts_shown: tuple[int, ...] = field(default=(), repr=False)
 
     @classmethod
@@ -60,9 +77,9 @@ class Running:
         )
 
     @property
-    def num_pending(self) -> int:
-        """Clean rows not in the cache yet: the prompt at first, later the last window's tokens."""
-        return self.canvas.window_start - self.cache.stored
+    def num_draft_forwards(self) -> int:
+        """Forwards of the draft model for this request."""
+        return 0 if self.draft is None else self.draft.num_forwards
 
     @property
     def is_prefilling(self) -> bool:
@@ -82,7 +99,13 @@ class Running:
         if not fresh and reason is None and drafts == self._drafts_shown:
             return None
         self._drafts_shown = drafts
-        return Chunk(token_ids=fresh, draft_ids=drafts, num_forwards=self.num_forwards, finish_reason=reason)
+        return Chunk(
+            token_ids=fresh,
+            draft_ids=drafts,
+            num_forwards=self.num_forwards,
+            num_draft_forwards=self.num_draft_forwards,
+            finish_reason=reason,
+        )
 
     def _drafts(self) -> tuple[int, ...]:
         """Everything after the final prefix; masked positions are -1."""

@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 from unmask.cache.block_causal import CacheShape
 from unmask.core.errors import ConfigError, RequestError
 from unmask.core.request import Mode, Request, SamplingParams
+from unmask.decoding.lookup import Lookup
 from unmask.decoding.rules import DecodingRule, Unmask, Verify, Window
 from unmask.decoding.sampling import Sampling
 from unmask.models.config import AttentionPattern, ModelConfig, Traits
@@ -23,6 +24,7 @@ class EngineSettings:
         mode: default of requests that name none; None lets the model decide.
         threshold: default confidence of diffusion mode.
         block_size: default window; None takes the model's.
+        num_drafts: tokens that a draft model drafts for each forward of an AR request; without one it has no effect.
         threads: CPU threads of a forward; None lets torch decide.
     """
 
@@ -33,6 +35,7 @@ class EngineSettings:
     mode: Mode | None = None
     threshold: float = 0.9
     block_size: int | None = None
+    num_drafts: int = 4
     threads: int | None = None
 
     def __post_init__(self) -> None:
@@ -43,6 +46,8 @@ class EngineSettings:
             raise ConfigError(f"threshold must be in (0, 1], got {self.threshold}")
         if self.threads is not None and self.threads < 1:
             raise ConfigError(f"threads must be at least 1, got {self.threads}")
+        if not 1 <= self.num_drafts <= 64:
+            raise ConfigError(f"num_drafts must be between 1 and 64, got {self.num_drafts}")
         if self.block_size is not None and not 1 <= self.block_size <= 256:
             raise ConfigError(f"block_size must be between 1 and 256, got {self.block_size}")
 
@@ -107,6 +112,11 @@ def admit(request: Request, settings: EngineSettings, traits: Traits) -> Samplin
     if mode is not Mode.DIFFUSION and (params.threshold is not None or params.num_steps is not None):
         name = "threshold" if params.threshold is not None else "num_steps"
         raise RequestError(f"{name} only acts in mode 'diffusion', not {mode.value!r}", param=f"diffusion.{name}")
+    if params.lookup is not None and mode is not Mode.AR:
+        raise RequestError(
+            f"lookup only acts in mode 'ar', not {mode.value!r}; ask for that mode or leave it out",
+            param="diffusion.lookup",
+        )
     if params.num_steps is not None and params.num_steps > block_size:
         raise RequestError(
             f"num_steps {params.num_steps} exceeds the block size {block_size}", param="diffusion.num_steps"
@@ -153,6 +163,8 @@ def make_rule(params: SamplingParams, traits: Traits) -> DecodingRule:
     if params.mode is Mode.DIFFUSION:
         quota = 0 if params.num_steps is None else -(-params.block_size // params.num_steps)
         return Unmask(window=window, sampling=sampling, threshold=params.threshold, quota=quota)
+    if params.lookup is not None:
+        return Lookup(window=window, sampling=sampling, num_drafts=params.lookup)
     return Verify(window=window, sampling=sampling)
 
 

@@ -20,9 +20,80 @@ class AttentionPattern(StrEnum):
     CAUSAL = "causal"
 
 
+class NormKind(StrEnum):
+    """How rows are normalised.
+
+    RMS: x / sqrt(mean(x^2) + eps) * weight.
+    LAYER: (x - mean) / sqrt(variance + eps) * weight + bias.
+    """
+
+    RMS = "rms"
+    LAYER = "layer"
+
+
+class PositionKind(StrEnum):
+    """How a row knows where it stands: queries and keys are rotated, or a trained row is added to the embedding."""
+
+    ROTARY = "rotary"
+    LEARNED = "learned"
+
+
+class FeedKind(StrEnum):
+    """The feed-forward: down(silu(gate(x)) * up(x)), or down(gelu(up(x))) with the tanh form of GELU."""
+
+    SWIGLU = "swiglu"
+    GELU_TANH = "gelu_tanh"
+
+
+class RouterScore(StrEnum):
+    """How router logits become the scores that experts are chosen and weighted by."""
+
+    SOFTMAX = "softmax"
+    SIGMOID = "sigmoid"
+
+
+class NoiseKind(StrEnum):
+    """What an undecided position holds: the mask token, or a token drawn uniformly."""
+
+    MASK = "mask"
+    UNIFORM = "uniform"
+
+
+@dataclass(frozen=True, kw_only=True)
+class MoEConfig:
+    """A mixture of feed-forward experts in place of the dense feed-forward.
+
+    Attributes:
+        num_experts: routed experts E.
+        num_chosen: experts J that each row goes to.
+        expert_size: width of one expert's feed-forward.
+        shared_size: width of the shared expert that every row goes to as well; 0 for none.
+        dense_layers: layers that keep a dense feed-forward.
+        score: see `RouterScore`.
+        has_choice_bias: a trained bias is added to the scores for the choice, not for the weights.
+        num_groups: equal runs of experts, of which only `num_chosen_groups` are open to a row; 1 for no grouping. A
+            group counts as much as its two best experts together.
+        num_chosen_groups: see `num_groups`.
+        normalise: divide the chosen weights by their sum.
+        scale: factor on the weights, after the division.
+    """
+
+    num_experts: int
+    num_chosen: int
+    expert_size: int
+    shared_size: int = 0
+    dense_layers: frozenset[int] = frozenset()
+    score: RouterScore = RouterScore.SOFTMAX
+    has_choice_bias: bool = False
+    num_groups: int = 1
+    num_chosen_groups: int = 1
+    normalise: bool = False
+    scale: float = 1.0
+
+
 @dataclass(frozen=True, kw_only=True)
 class ModelConfig:
-    """Shape of a Llama-like decoder stack (RMSNorm, rotary, SwiGLU, grouped-query attention).
+    """Shape of a pre-norm decoder stack. The defaults make it Llama's (RMSNorm, rotary, SwiGLU, no biases).
 
     Attributes:
         vocab_size: rows of the embedding table.
@@ -33,11 +104,18 @@ class ModelConfig:
         head_dim: width K of one head.
         intermediate_size: width F of the feed-forward.
         rope_theta: rotary base.
-        rms_norm_eps: added to the mean square.
+        rms_norm_eps: added to the mean square (or to the variance, for `NormKind.LAYER`).
         tied: the output head is the embedding table.
         qkv_bias: q, k, v projections carry a bias (Qwen2).
         qk_norm: per-head RMSNorm on q and k before the rotation (Qwen3).
         max_positions: longest sequence.
+        rotary_dim: leading dims of a head that are rotated; None for all.
+        norm: see `NormKind`.
+        positions: see `PositionKind`.
+        feed: see `FeedKind`; experts have the same.
+        out_bias: the attention's output projection carries a bias.
+        feed_bias: both feed-forward projections carry a bias.
+        moe: experts in place of the dense feed-forward; None for a dense model.
     """
 
     vocab_size: int
@@ -53,6 +131,13 @@ class ModelConfig:
     qkv_bias: bool
     qk_norm: bool
     max_positions: int
+    rotary_dim: int | None = None
+    norm: NormKind = NormKind.RMS
+    positions: PositionKind = PositionKind.ROTARY
+    feed: FeedKind = FeedKind.SWIGLU
+    out_bias: bool = False
+    feed_bias: bool = False
+    moe: MoEConfig | None = None
 
     @property
     def q_size(self) -> int:
@@ -77,6 +162,8 @@ class Traits:
         eos_ids: ids that end an answer.
         max_positions: longest sequence.
         vocab_size: width of the logits.
+        editable: the model was trained to correct tokens it has already written.
+        noise: see `NoiseKind`.
     """
 
     mask_token_id: int | None
@@ -86,3 +173,5 @@ class Traits:
     eos_ids: frozenset[int]
     max_positions: int
     vocab_size: int
+    editable: bool = False
+    noise: NoiseKind = NoiseKind.MASK

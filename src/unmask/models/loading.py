@@ -4,21 +4,29 @@ Peak memory is the finished model plus one fused tensor, because sources are mem
 quantised and released before the next.
 """
 
-import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Protocol
 
 import torch
-from safetensors import SafetensorError, safe_open
 from torch import Tensor, nn
 
 from unmask.core.errors import CheckpointError
-from unmask.models.config import AttentionPattern, ModelConfig, Traits
+from unmask.models.config import (
+    AttentionPattern,
+    FeedKind,
+    ModelConfig,
+    MoEConfig,
+    NoiseKind,
+    NormKind,
+    PositionKind,
+    Traits,
+)
 from unmask.models.families import FAMILIES, family_of
 from unmask.models.linear import LinearFactory
-from unmask.models.transformer import RMSNorm, Transformer
+from unmask.models.moe import Expert, MoE, Router
+from unmask.models.source import LoraSource, SafetensorsSource, TensorSource, read_json
+from unmask.models.transformer import Block, LayerNorm, RMSNorm, Transformer
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,133 +36,6 @@ class Loaded:
     model: Transformer
     config: ModelConfig
     traits: Traits
-
-
-class TensorSource(Protocol):
-    """Named tensors of a checkpoint, read on demand."""
-
-    def names(self) -> set[str]:
-        """All tensor names in official spelling."""
-        ...
-
-    def read(self, name: str) -> Tensor:
-        """Returns one tensor as float32."""
-        ...
-
-
-class SafetensorsSource:
-    """`*.safetensors` files of one folder (or one file), memory-mapped.
-
-    Raises:
-        CheckpointError: no such file, a damaged file, or a pickle checkpoint.
-    """
-
-    def __init__(self, path: Path) -> None:
-        files = sorted(path.glob("*.safetensors")) if path.is_dir() else [path]
-        if not files:
-            pickles = [*path.glob("*.bin"), *path.glob("*.pt"), *path.glob("*.pth")]
-            hint = "; pickle files are refused, convert them to safetensors" if pickles else ""
-            raise CheckpointError(f"no .safetensors file in {path}{hint}")
-        self._handles: dict[str, Any] = {}
-        for file in files:
-            try:
-                handle = safe_open(file, framework="pt")
-            except (SafetensorError, OSError) as error:
-                raise CheckpointError(f"cannot read {file}: {error}") from error
-            for name in handle.keys():  # noqa: SIM118 - safe_open has no __iter__
-                if name in self._handles:
-                    raise CheckpointError(f"tensor {name!r} is in more than one file of {path}; remove the stale files")
-                self._handles[name] = handle
-
-    def names(self) -> set[str]:
-        """All tensor names."""
-        return set(self._handles)
-
-    def read(self, name: str) -> Tensor:
-        """Returns one tensor as float32."""
-        return self._handles[name].get_tensor(name).float()
-
-
-class LoraSource:
-    """A base source with a LoRA adapter merged on the fly: W + (alpha / r) * B @ A.
-
-    Adapter files use the PEFT layout (`adapter_config.json`, `adapter_model.safetensors`). Beside PEFT's tensors
-    ours may hold `unmask.mask_embedding` [D], the trained input embedding of the mask token.
-    Source: LoRA, arXiv 2106.09685 section 4.1.
-
-    Raises:
-        CheckpointError: damaged adapter, or one that does not fit the base.
-    """
-
-    _PREFIX = "base_model.model."
-    _MASK_ROW = "unmask.mask_embedding"
-
-    def __init__(self, base: TensorSource, folder: Path, mask_token_id: int | None) -> None:
-        self._base = base
-        self._mask_token_id = mask_token_id
-        self._scale = _lora_scale(folder)
-        self._adapter = SafetensorsSource(folder / "adapter_model.safetensors")
-        factors = {name for name in self._adapter.names() if name.endswith((".lora_A.weight", ".lora_B.weight"))}
-        stems = {name.rsplit(".lora_", 1)[0] for name in factors}
-        halves = sorted(f"{stem}.lora_{part}.weight" for stem in stems for part in "AB")
-        halves = [name for name in halves if name not in factors]
-        if halves:
-            raise CheckpointError(f"the adapter in {folder} has no {halves[0]!r}")
-        odd = sorted(self._adapter.names() - factors - {self._MASK_ROW})
-        if odd or (mask_token_id is None and self._MASK_ROW in self._adapter.names()):
-            raise CheckpointError(
-                f"the adapter in {folder} holds {(odd or [self._MASK_ROW])[0]!r}, which has no use here"
-            )
-        lost = sorted(stem for stem in stems if f"{stem.removeprefix(self._PREFIX)}.weight" not in base.names())
-        if lost:
-            raise CheckpointError(f"the adapter in {folder} targets {lost[0]!r}, which the base model does not have")
-
-    def names(self) -> set[str]:
-        """All tensor names of the base."""
-        return self._base.names()
-
-    def read(self, name: str) -> Tensor:
-        """Returns one merged tensor as float32."""
-        weight = self._base.read(name)
-        stem = self._PREFIX + name.removesuffix(".weight")
-        if f"{stem}.lora_A.weight" in self._adapter.names():
-            down, up = (self._adapter.read(f"{stem}.lora_{part}.weight") for part in "AB")
-            if up.shape[0] != weight.shape[0] or down.shape[1] != weight.shape[1] or up.shape[1] != down.shape[0]:
-                raise CheckpointError(f"the adapter's shapes do not fit {name!r} {tuple(weight.shape)}")
-            weight = torch.addmm(weight, up, down, alpha=self._scale)
-        if name == "model.embed_tokens.weight" and self._MASK_ROW in self._adapter.names():
-            assert self._mask_token_id is not None, "checked at the start"
-            weight[self._mask_token_id] = self._adapter.read(self._MASK_ROW)
-        return weight
-
-
-def _lora_scale(folder: Path) -> float:
-    """Reads alpha / r; refuses variants of LoRA that change what the factors mean."""
-    config = read_json(folder / "adapter_config.json")
-    for name in ("use_dora", "use_rslora", "rank_pattern", "alpha_pattern", "fan_in_fan_out", "lora_bias"):
-        if config.get(name):
-            raise CheckpointError(f"{folder / 'adapter_config.json'}: {name} is not supported; only plain LoRA is")
-    try:
-        return float(config["lora_alpha"]) / float(config["r"])
-    except (KeyError, TypeError, ValueError, ZeroDivisionError) as error:
-        raise CheckpointError(f"{folder / 'adapter_config.json'} needs numbers r > 0 and lora_alpha") from error
-
-
-def read_json(path: Path) -> dict[str, Any]:
-    """Reads a JSON object.
-
-    Raises:
-        CheckpointError: no such file, or not a JSON object.
-    """
-    try:
-        value = json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise CheckpointError(f"{path} does not exist; a checkpoint folder needs it") from None
-    except (OSError, ValueError, RecursionError) as error:
-        raise CheckpointError(f"cannot read {path}: {error}") from error
-    if not isinstance(value, dict):
-        raise CheckpointError(f"{path} is not a JSON object")
-    return value
 
 
 def load(folder: Path, *, linear: LinearFactory, adapter: Path | None = None) -> Loaded:
@@ -180,18 +61,26 @@ def load(folder: Path, *, linear: LinearFactory, adapter: Path | None = None) ->
         traits = check_traits(family.build_traits(raw, config), config)
     except (TypeError, ValueError, AttributeError, LookupError, ArithmeticError) as error:
         raise CheckpointError(f"{folder / 'config.json'} holds a value that makes no sense: {error}") from error
-    source: TensorSource = SafetensorsSource(folder)
+    files = SafetensorsSource(folder)
+    source: TensorSource = files if family.view is None else family.view(files, config)
     if adapter is not None:
-        source = LoraSource(source, adapter, traits.mask_token_id)
-    model = build(source, config, family.key_map(config), linear)
+        embedding = family.key_map(config).get("embedding", ("",))[0]
+        source = LoraSource(source, adapter, traits.mask_token_id, embedding)
+    if family.build is not None:
+        model = family.build(source, config, linear)
+    else:
+        redundant, transposed = family.redundant(config), family.transposed
+        model = build(source, config, family.key_map(config), linear, redundant=redundant, transposed=transposed)
     return Loaded(model=model, config=config, traits=traits)
 
 
 def check_traits(traits: Traits, config: ModelConfig) -> Traits:
     """Refuses facts that cannot be true, so that they fail at load and not in the middle of an answer."""
     mask = traits.mask_token_id
-    if traits.attention is not AttentionPattern.CAUSAL and mask is None:
-        raise CheckpointError(f"attention {traits.attention.value!r} needs a mask_token_id")
+    if traits.attention is not AttentionPattern.CAUSAL and traits.noise is NoiseKind.MASK and mask is None:
+        raise CheckpointError(
+            f"attention {traits.attention.value!r} needs a mask_token_id; add it to the object 'unmask' in config.json"
+        )
     if not 1 <= traits.block_size <= 256:
         raise CheckpointError(f"block_size must be between 1 and 256, got {traits.block_size}")
     if mask is not None and not 0 <= mask < config.vocab_size:
@@ -204,51 +93,133 @@ def check_traits(traits: Traits, config: ModelConfig) -> Traits:
 
 
 def build(
-    source: TensorSource, config: ModelConfig, key_map: Mapping[str, Sequence[str]], linear: LinearFactory
+    source: TensorSource,
+    config: ModelConfig,
+    key_map: Mapping[str, Sequence[str]],
+    linear: LinearFactory,
+    *,
+    redundant: Collection[str] = (),
+    transposed: Collection[str] = (),
 ) -> Transformer:
-    """Builds the transformer from official tensors through the family's key map.
+    """Builds the transformer of shared blocks from official tensors through the family's key map.
+
+    Args:
+        source: tensors under their official names.
+        config: the shape.
+        key_map: our parameter name -> official tensors stacked to make it.
+        linear: how projections are kept.
+        redundant: official tensors that may be there and are not read.
+        transposed: last parts of our names whose official weights are (in, out).
 
     Raises:
         CheckpointError: tensors missing or left over, or of a wrong shape.
     """
+    check_names(source, key_map, set(redundant) | ({"lm_head.weight"} if config.tied else set[str]()))
+    parts = _Parts(source, config, key_map, linear, transposed)
+    blocks = [Block(config, parts.block(index)) for index in range(config.num_layers)]
+    hidden = config.hidden_size
+    embedding = parts.fetch("embedding", config.vocab_size, hidden)
+    learned = config.positions is PositionKind.LEARNED
+    model = Transformer(
+        config,
+        embedding,
+        blocks,
+        parts.norm("norm", hidden),
+        linear(embedding if config.tied else parts.fetch("head", config.vocab_size, hidden), None),
+        parts.fetch("positions", config.max_positions, hidden) if learned else None,
+    )
+    return model.eval()
+
+
+def check_names(source: TensorSource, key_map: Mapping[str, Sequence[str]], redundant: Collection[str]) -> None:
+    """Compares the names of a checkpoint with those of its family.
+
+    Raises:
+        CheckpointError: tensors missing, or left over and not redundant.
+    """
     wanted = {name for names in key_map.values() for name in names}
-    ignorable = {"lm_head.weight"} if config.tied else set[str]()
-    missing, extra = sorted(wanted - source.names()), sorted(source.names() - wanted - ignorable)
+    missing, extra = sorted(wanted - source.names()), sorted(source.names() - wanted - set(redundant))
     if missing:
-        raise CheckpointError(f"{len(missing)} tensors are missing from the checkpoint, first {missing[0]!r}")
+        raise CheckpointError(f"{len(missing)} tensors are missing from the checkpoint, first {_few(missing)}")
     if extra:
-        raise CheckpointError(f"{len(extra)} tensors of the checkpoint are not of this family, first {extra[0]!r}")
+        raise CheckpointError(f"{len(extra)} tensors of the checkpoint are not of this family, first {_few(extra)}")
 
-    def fetch(name: str, *shape: int) -> Tensor:
-        parts = [source.read(part) for part in key_map[name]]
-        tensor = parts[0] if len(parts) == 1 else torch.cat(parts)
-        if tuple(tensor.shape) != shape:
-            raise CheckpointError(f"{key_map[name][0]!r} makes a {tuple(tensor.shape)} tensor, expected {shape}")
-        return tensor.contiguous()
 
-    def projection(name: str, rows: int, columns: int) -> nn.Module:
-        bias = fetch(f"{name}.bias", rows) if f"{name}.bias" in key_map else None
-        return linear(fetch(name, rows, columns), bias)
+def _few(names: Sequence[str]) -> str:
+    return ", ".join(repr(name) for name in names[:3])
 
-    def norm(name: str, width: int) -> RMSNorm:
-        return RMSNorm(fetch(name, width), config.rms_norm_eps)
 
-    hidden, feed = config.hidden_size, config.intermediate_size
-    layers: list[dict[str, nn.Module]] = []
-    for index in range(config.num_layers):
-        at = f"layers.{index}."
+class _Parts:
+    """Makes the modules of a model from official tensors, one at a time."""
+
+    def __init__(
+        self,
+        source: TensorSource,
+        config: ModelConfig,
+        key_map: Mapping[str, Sequence[str]],
+        linear: LinearFactory,
+        transposed: Collection[str],
+    ) -> None:
+        self._source = source
+        self._config = config
+        self._key_map = key_map
+        self._linear = linear
+        self._transposed = transposed
+
+    def fetch(self, name: str, *shape: int) -> Tensor:
+        """Reads our parameter `name`, which must have this shape."""
+        official = self._key_map[name]
+        parts = [self._source.read(part) for part in official]
+        if name.split(".")[-1] in self._transposed:
+            parts = [part.T if part.dim() == 2 else part for part in parts]
+        fits = all(part.dim() == len(shape) and part.shape[1:] == shape[1:] for part in parts)
+        if not fits or sum(part.shape[0] for part in parts) != shape[0]:
+            found = " + ".join(str(tuple(part.shape)) for part in parts)
+            raise CheckpointError(f"{official[0]!r} makes a {found} tensor, expected {shape}")
+        return parts[0].contiguous() if len(parts) == 1 else torch.cat(parts)
+
+    def projection(self, name: str, rows: int, columns: int) -> nn.Module:
+        """A linear layer, with a bias where the key map has one."""
+        bias = self.fetch(f"{name}.bias", rows) if f"{name}.bias" in self._key_map else None
+        return self._linear(self.fetch(name, rows, columns), bias)
+
+    def norm(self, name: str, width: int) -> nn.Module:
+        """A norm of the configured kind."""
+        eps = self._config.rms_norm_eps
+        if self._config.norm is NormKind.LAYER:
+            return LayerNorm(self.fetch(name, width), self.fetch(f"{name}.bias", width), eps)
+        return RMSNorm(self.fetch(name, width), eps)
+
+    def block(self, index: int) -> dict[str, nn.Module]:
+        """The parts of one `Block`."""
+        config, at = self._config, f"layers.{index}."
+        hidden = config.hidden_size
         parts: dict[str, nn.Module] = {
-            "input_norm": norm(at + "input_norm", hidden),
-            "qkv": projection(at + "qkv", config.q_size + 2 * config.kv_size, hidden),
-            "out": projection(at + "out", hidden, config.q_size),
-            "post_norm": norm(at + "post_norm", hidden),
-            "gate_up": projection(at + "gate_up", 2 * feed, hidden),
-            "down": projection(at + "down", hidden, feed),
+            "input_norm": self.norm(at + "input_norm", hidden),
+            "qkv": self.projection(at + "qkv", config.q_size + 2 * config.kv_size, hidden),
+            "out": self.projection(at + "out", hidden, config.q_size),
+            "post_norm": self.norm(at + "post_norm", hidden),
         }
         if config.qk_norm:
-            parts |= {part: norm(at + part, config.head_dim) for part in ("q_norm", "k_norm")}
-        layers.append(parts)
-    embedding = fetch("embedding", config.vocab_size, hidden)
-    head_weight = embedding if config.tied else fetch("head", config.vocab_size, hidden)
-    model = Transformer(config, embedding, layers, norm("norm", hidden), linear(head_weight, None))
-    return model.eval()
+            parts |= {part: self.norm(at + part, config.head_dim) for part in ("q_norm", "k_norm")}
+        if config.moe is None or index in config.moe.dense_layers:
+            return parts | self._feed(at, config.intermediate_size)
+        return parts | {"moe": self._experts(at + "moe.", config.moe)}
+
+    def _feed(self, at: str, width: int) -> dict[str, nn.Module]:
+        gates = 2 if self._config.feed is FeedKind.SWIGLU else 1
+        return {
+            "gate_up": self.projection(at + "gate_up", gates * width, self._config.hidden_size),
+            "down": self.projection(at + "down", self._config.hidden_size, width),
+        }
+
+    def _experts(self, at: str, moe: MoEConfig) -> MoE:
+        feed = self._config.feed
+        bias = self.fetch(at + "router.choice_bias", moe.num_experts) if moe.has_choice_bias else None
+        router = Router(moe, self.fetch(at + "router.gate", moe.num_experts, self._config.hidden_size), bias)
+        experts = [
+            Expert(**self._feed(f"{at}experts.{index}.", moe.expert_size), feed=feed)
+            for index in range(moe.num_experts)
+        ]
+        shared = Expert(**self._feed(f"{at}shared.", moe.shared_size), feed=feed) if moe.shared_size else None
+        return MoE(router, experts, shared)

@@ -9,6 +9,7 @@ import torch
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
+from unmask.core.errors import CheckpointError
 from unmask.models.families import FAMILIES, family_of
 from unmask.models.loading import Loaded
 
@@ -19,29 +20,38 @@ def official_tensors(loaded: Loaded, raw: Mapping[str, Any]) -> dict[str, Tensor
     Args:
         loaded: a model with plain float weights (`PlainLinear` or `TiledLinear`).
         raw: its config.json, which names the family.
+
+    Raises:
+        CheckpointError: the weights are kept in int8, which cannot be undone.
     """
-    config = loaded.config
-    feed = config.intermediate_size
-    widths = {
-        "qkv": [config.q_size, config.kv_size, config.kv_size],
-        "gate_up": [feed, feed],
-    }
-    key_map = FAMILIES[family_of(raw)].key_map(config)
+    config, family = loaded.config, FAMILIES[family_of(raw)]
+    if family.export is not None:
+        return family.export(loaded.model)
     tensors: dict[str, Tensor] = {}
-    for ours, names in key_map.items():
+    for ours, names in family.key_map(config).items():
         value = _parameter(loaded.model, ours)
-        kind = ours.removesuffix(".bias").split(".")[-1]
-        parts = value.split(widths[kind]) if len(names) > 1 else [value]
-        tensors |= {name: part.detach().clone() for name, part in zip(names, parts, strict=True)}
+        is_qkv = ours.removesuffix(".bias").endswith("qkv")
+        widths = [config.q_size, config.kv_size, config.kv_size] if is_qkv else [value.shape[0] // 2] * 2
+        parts = value.split(widths) if len(names) > 1 else [value]
+        if ours.split(".")[-1] in family.transposed:
+            parts = [part.T for part in parts]
+        copies = [part.detach().clone(memory_format=torch.contiguous_format) for part in parts]
+        tensors |= dict(zip(names, copies, strict=True))
     return tensors
 
 
 def _parameter(model: nn.Module, ours: str) -> Tensor:
     """Finds the parameter that the key map calls `ours`."""
-    if ours == "embedding":
-        return model.get_parameter("embedding")
     path = "lm_head" if ours == "head" else ours
-    return model.get_parameter(path if path.endswith(".bias") else f"{path}.weight")
+    for name in (path, f"{path}.weight"):
+        owner, _, last = name.rpartition(".")
+        try:
+            value = getattr(model.get_submodule(owner), last, None)
+        except AttributeError:  # no such submodule
+            continue
+        if isinstance(value, nn.Parameter):
+            return value
+    raise CheckpointError(f"{ours} is kept in a form that cannot be saved; load the model in float32")
 
 
 def save_checkpoint(

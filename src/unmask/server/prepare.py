@@ -1,6 +1,7 @@
 """Request body -> sequences to generate. Pure: everything that can be refused is refused here, before any work."""
 
 import hashlib
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
@@ -167,6 +168,7 @@ def _sampling_params(chat: ChatRequest, settings: ServerSettings, *, seed: int) 
         threshold=options.threshold,
         block_size=options.block_size,
         num_steps=options.num_steps,
+        lookup=options.lookup,
     )
 
 
@@ -185,18 +187,22 @@ def _check_size(chat: ChatRequest, context_length: int) -> None:
         )
 
 
+_OPTIONS: Mapping[Mode, frozenset[str]] = {
+    Mode.DIFFUSION: frozenset({"block_size", "num_steps", "threshold"}),
+    Mode.VERIFIED: frozenset({"block_size"}),
+    Mode.AR: frozenset({"lookup"}),
+}
+"""Options that act in each mode."""
+
+
 def _check_options(options: DiffusionOptions, mode: Mode) -> None:
-    """Refuses options that the mode would have to ignore."""
-    given = options.model_dump(exclude_none=True, exclude={"mode"})
-    if mode is Mode.AR:
-        idle = set(given)
-    elif mode is Mode.VERIFIED:
-        idle = set(given) & {"num_steps", "threshold"}
-    else:
-        idle = {"threshold"} if {"threshold", "num_steps"} <= set(given) else set[str]()
+    """Refuses options that would have to be ignored, by the mode or by another option."""
+    given = set(options.model_dump(exclude_none=True, exclude={"mode"}))
+    idle, why = given - _OPTIONS[mode], f"in mode '{mode}'"
+    if not idle and {"threshold", "num_steps"} <= given:
+        idle, why = {"threshold"}, "together with num_steps"
     if idle:
         param = f"diffusion.{min(idle)}"
-        why = "together with num_steps" if mode is Mode.DIFFUSION else f"in mode '{mode}'"
         raise RequestError(f"{param}: has no meaning {why}; leave it out", param=param, code="invalid_value")
 
 

@@ -1,0 +1,1 @@
+"""What the output must match: JSON Schema, regular expressions and choices as automata over bytes and tokens."""
