@@ -2,7 +2,7 @@
 
 import json
 import random
-from pathlib import Path
+from collections import Counter
 from typing import Any
 
 import jsonschema
@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from benchmarks.schema_suite import PAGE, count, table
 from unmask.core.errors import RequestError
 from unmask.grammar.automaton import Automaton
 from unmask.grammar.build import Limits
@@ -17,8 +18,6 @@ from unmask.grammar.json_values import Separators
 from unmask.grammar.keywords import SchemaError
 from unmask.grammar.schema import compile_choices, compile_schema
 from unmask.grammar.serialise import serialise
-
-SUITE = Path(__file__).resolve().parents[1] / "data" / "json_schema" / "draft2020-12.required.jsonl"
 
 TREE = {
     "$defs": {
@@ -240,23 +239,12 @@ def test_every_text_of_a_random_schema_is_valid(schema: Any, seed: int) -> None:
 
 
 def test_the_suite_of_json_schema() -> None:
-    """Whatever we do not refuse is never unsound, and most of it is complete."""
-    complete = total = 0
-    for line in SUITE.read_text(encoding="utf-8").splitlines():
-        group = json.loads(line)
-        try:
-            automaton = compile_schema(group["schema"])
-        except SchemaError:
-            continue
-        for case in group["tests"]:
-            accepted = automaton.accepts(serialise(group["schema"], case["data"]))
-            assert case["valid"] or not accepted, (group["id"], case["description"])
-            complete += accepted == case["valid"]
-            total += 1
-        if "$id" not in str(group["schema"]):
-            assert_sound(group["schema"], automaton, count=3)
-    assert total > 500
-    assert complete > 0.8 * total
+    """Whatever we do not refuse is never unsound, and the documentation says how much is complete."""
+    counts = count()
+    total = sum(counts.values(), Counter())
+    assert total["unsound"] == 0
+    assert total["agree"] > 4 * total["narrower"]
+    assert table(counts) in PAGE.read_text(encoding="utf-8"), "run `python benchmarks/schema_suite.py --write`"
 
 
 @pytest.mark.parametrize(
@@ -278,6 +266,7 @@ def test_the_suite_of_json_schema() -> None:
         ({"$ref": "#/$defs/a"}, "$ref", "", "leads nowhere"),
         ({"properties": {"x": {"$id": "y"}}}, "$id", "/properties/x", "what references mean"),
         ({"oneOf": [{"type": "integer"}, {"type": "number"}]}, "oneOf", "", "branches 0 and 1"),
+        ({"type": "string", "oneOf": [{"pattern": "^a"}, {"format": "time"}]}, "oneOf", "", "branches 0 and 1"),
         (
             {"oneOf": [{"properties": {"a": {}}, "required": ["a"]}, {"properties": {"b": {}}}]},
             "oneOf",
@@ -286,6 +275,7 @@ def test_the_suite_of_json_schema() -> None:
         ),
         ({"properties": {"s": {"type": "string", "maxLength": 10**6}}}, "maxLength", "/properties/s", "20000 states"),
         ({"type": "integer", "minimum": 3, "maximum": 2}, "maximum", "", "no text"),
+        ({"type": "string", "minLength": 3, "maxLength": 2}, "maxLength", "", "no text"),
         ({"properties": {"a": {"$ref": "#"}}, "required": ["a"]}, "required", "", "no text"),
         (False, "schema", "", "no text"),
     ],

@@ -255,14 +255,23 @@ class Compiler:
             return one.schema is False or two.schema is False
         common = allowed_types(one.schema) & allowed_types(two.schema)
         scalars = sorted(common & _SCALARS)
-        if scalars:
-            narrow = {"type": scalars}
-            texts = [self._typed(one.of({**one.schema, **narrow})), self._typed(two.of({**two.schema, **narrow}))]
-            if not intersect(*texts, budget=self._budget).is_empty:
-                return False
+        if scalars and any(self._share_scalars(a, b, scalars) for a, b in ((one, two), (two, one))):
+            return False
         if "array" in common:
             return False
         return "object" not in common or (self._lacks(one, two) and self._lacks(two, one))
+
+    def _share_scalars(self, generated: Part, judge: Part, types: list[str]) -> bool:
+        """Whether a scalar generated for one schema may be valid under the other.
+
+        A judge may take `format` for an annotation, and ours are narrower than the standards: it judges nothing here.
+        """
+        assert not isinstance(generated.schema, bool)
+        assert not isinstance(judge.schema, bool)
+        without = {name: value for name, value in judge.schema.items() if name != "format"}
+        texts = self._typed(generated.of({**generated.schema, "type": types}))
+        valid = self._typed(judge.of({**without, "type": types}))
+        return not intersect(texts, valid, budget=self._budget).is_empty
 
     def _lacks(self, generated: Part, judge: Part) -> bool:
         """Whether each object generated for one schema is invalid under the other, whose objects may be open."""
