@@ -18,7 +18,8 @@ from unmask.core.request import Chunk, FinishReason, Mode, Request, SamplingPara
 from unmask.decoding import reference
 from unmask.decoding.randomness import RandomStream
 from unmask.engine.loop import EngineLoop
-from unmask.engine.settings import EngineSettings, admit, cache_shape, make_rule, resolve
+from unmask.engine.rule_table import make_rule
+from unmask.engine.settings import EngineSettings, admit, cache_shape, resolve
 from unmask.models.config import AttentionPattern
 from unmask.models.loading import Loaded
 

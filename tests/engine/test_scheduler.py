@@ -6,9 +6,10 @@ from tests.engine.running import ask
 from tests.models.random_weights import random_loaded
 from unmask.core.errors import CapacityError
 from unmask.core.request import Mode
+from unmask.engine.rule_table import make_rule
 from unmask.engine.scheduler import Scheduler
 from unmask.engine.sequence import Running
-from unmask.engine.settings import EngineSettings, admit, cache_shape, make_rule, resolve
+from unmask.engine.settings import EngineSettings, admit, cache_shape, resolve
 from unmask.models.config import AttentionPattern
 
 LOADED = {

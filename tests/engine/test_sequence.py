@@ -6,8 +6,9 @@ import pytest
 from tests.engine.running import ask
 from tests.models.random_weights import EOS, MASK, random_loaded
 from unmask.core.request import FinishReason, Mode
+from unmask.engine.rule_table import make_rule
 from unmask.engine.sequence import Running
-from unmask.engine.settings import EngineSettings, admit, cache_shape, make_rule, resolve
+from unmask.engine.settings import EngineSettings, admit, cache_shape, resolve
 from unmask.models.config import AttentionPattern
 
 LOADED = random_loaded()

@@ -8,8 +8,9 @@ from tests.models.random_weights import MASK, random_loaded
 from unmask.core.errors import ConfigError, RequestError
 from unmask.core.request import Mode
 from unmask.decoding.rules import Unmask, Verify
-from unmask.engine.settings import EngineSettings, admit, cache_shape, make_rule, resolve
-from unmask.models.config import AttentionPattern
+from unmask.engine.rule_table import make_rule
+from unmask.engine.settings import EngineSettings, admit, cache_shape, resolve
+from unmask.models.config import AttentionPattern, NoiseKind
 
 PATTERNS = AttentionPattern
 TRAITS = {
@@ -62,10 +63,17 @@ def test_modes_of_each_attention_pattern(pattern: AttentionPattern, default: Mod
         assert caught.value.param == "diffusion.mode"
 
 
-def test_what_cannot_be_cached_exactly_is_refused() -> None:
-    traits = replace(TRAITS[PATTERNS.CAUSAL_CONTEXT], attention=PATTERNS.BIDIRECTIONAL)
-    with pytest.raises(ConfigError, match="'bidirectional' has no exact cache"):
+def test_uniform_noise_is_refused() -> None:
+    traits = replace(TRAITS[PATTERNS.BLOCK_CAUSAL], noise=NoiseKind.UNIFORM)
+    with pytest.raises(ConfigError, match="noise 'uniform' cannot be served"):
         resolve(EngineSettings(), traits)
+
+
+def test_the_threshold_follows_the_model() -> None:
+    traits = TRAITS[PATTERNS.BLOCK_CAUSAL]
+    assert resolve(EngineSettings(), traits).threshold == 0.9
+    assert resolve(EngineSettings(), replace(traits, editable=True)).threshold == 0.7
+    assert resolve(EngineSettings(threshold=0.8), replace(traits, editable=True)).threshold == 0.8
 
 
 def test_block_causal_models_run_their_own_block_size() -> None:

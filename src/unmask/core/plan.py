@@ -34,8 +34,8 @@ def verifying_reads(canvas: Canvas) -> Reads:
     checked = np.arange(canvas.num_final, canvas.window_start + 1)
     masked = masked_reads(canvas).predicts_R
     masked = masked[masked > canvas.window_start]  # the window's first position is decided causally
-    predicts = np.concatenate((checked, masked))
-    return Reads(predicts_R=predicts, causal_R=np.arange(predicts.shape[0]) < checked.shape[0])
+    causal_R: BoolArray = np.arange(checked.size + masked.size) < checked.size
+    return Reads(predicts_R=np.concatenate((checked, masked)), causal_R=causal_R)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -46,6 +46,7 @@ class SamplingParams:
         block_size: positions denoised together; 1..256.
         num_steps: diffusion mode only: commit at least ceil(block_size / num_steps) positions a forward
             (fixed quota) instead of by threshold.
+        rule: diffusion mode only: name of the decoding rule (`unmask.engine.rule_table`); None takes the model's.
         lookup: AR mode only: most tokens a forward drafts by copying from prompt and answer; 1..64. The ids stay the
             same, the forwards get fewer.
     """
@@ -59,6 +60,7 @@ class SamplingParams:
     threshold: float | None = None
     block_size: int | None = None
     num_steps: int | None = None
+    rule: str | None = None
     lookup: int | None = None
 
     def __post_init__(self) -> None:
@@ -75,6 +77,8 @@ class SamplingParams:
             _check_whole("diffusion.num_steps", self.num_steps, 1, 256)
         if self.lookup is not None:
             _check_whole("diffusion.lookup", self.lookup, 1, 64)
+        if self.rule is not None and not isinstance(self.rule, str):
+            raise RequestError(f"diffusion.rule must be a name, got {self.rule!r}", param="diffusion.rule")
         if self.mode is not None:
             object.__setattr__(self, "mode", _known_mode(self.mode))  # a plain "ar" is a Mode from here on
 

@@ -9,10 +9,11 @@ import torch
 
 from unmask.core.errors import CapacityError, EngineError, RequestError, UnmaskError
 from unmask.core.request import BackendStats, Chunk, FinishReason, Request
+from unmask.engine.rule_table import make_rule
 from unmask.engine.runner import denoise
 from unmask.engine.scheduler import Scheduler
 from unmask.engine.sequence import Running
-from unmask.engine.settings import EngineSettings, admit, cache_shape, make_rule, resolve
+from unmask.engine.settings import EngineSettings, admit, cache_shape, resolve
 from unmask.engine.speculative import DraftModel
 from unmask.models.loading import Loaded
 

@@ -84,7 +84,9 @@ class Running(Decoding):
     @property
     def is_prefilling(self) -> bool:
         """Whether the prompt has not been fed to its end."""
-        return self.cache.stored < self.canvas.prompt_length // self.cache.shape.align * self.cache.shape.align - 1
+        align = self.cache.shape.align
+        end = min(self.canvas.prompt_length // align * align, self.canvas.window_start)  # a fixed canvas has no prefill
+        return self.cache.stored < end - 1
 
     def take_chunk(self) -> Chunk | None:
         """What changed for the caller since the last call; None if nothing did."""

@@ -5,10 +5,8 @@ from dataclasses import dataclass, replace
 from unmask.cache.block_causal import CacheShape
 from unmask.core.errors import ConfigError, RequestError
 from unmask.core.request import Mode, Request, SamplingParams
-from unmask.decoding.lookup import Lookup
-from unmask.decoding.rules import DecodingRule, Unmask, Verify, Window
-from unmask.decoding.sampling import Sampling
-from unmask.models.config import AttentionPattern, ModelConfig, Traits
+from unmask.engine.rule_table import check_rule
+from unmask.models.config import AttentionPattern, ModelConfig, NoiseKind, Traits
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -22,7 +20,7 @@ class EngineSettings:
             to twice as many may be allocated).
         max_prefill_rows: most prompt rows in one forward, shared by all prompts being prefilled.
         mode: default of requests that name none; None lets the model decide.
-        threshold: default confidence of diffusion mode.
+        threshold: default confidence of diffusion mode; None is 0.7 for models that edit what they wrote, else 0.9.
         block_size: default window; None takes the model's.
         num_drafts: tokens that a draft model drafts for each forward of an AR request; without one it has no effect.
         threads: CPU threads of a forward; None lets torch decide.
@@ -33,7 +31,7 @@ class EngineSettings:
     max_cached_tokens: int = 65536
     max_prefill_rows: int = 256
     mode: Mode | None = None
-    threshold: float = 0.9
+    threshold: float | None = None
     block_size: int | None = None
     num_drafts: int = 4
     threads: int | None = None
@@ -42,7 +40,7 @@ class EngineSettings:
         for name in ("max_running", "max_waiting", "max_cached_tokens", "max_prefill_rows"):
             if getattr(self, name) < 1:
                 raise ConfigError(f"{name} must be at least 1, got {getattr(self, name)}")
-        if not 0 < self.threshold <= 1:
+        if self.threshold is not None and not 0 < self.threshold <= 1:
             raise ConfigError(f"threshold must be in (0, 1], got {self.threshold}")
         if self.threads is not None and self.threads < 1:
             raise ConfigError(f"threads must be at least 1, got {self.threads}")
@@ -56,23 +54,25 @@ MODES: dict[AttentionPattern, tuple[Mode, ...]] = {
     AttentionPattern.CAUSAL: (Mode.AR,),
     AttentionPattern.CAUSAL_CONTEXT: (Mode.VERIFIED, Mode.DIFFUSION, Mode.AR),
     AttentionPattern.BLOCK_CAUSAL: (Mode.DIFFUSION,),
+    AttentionPattern.BIDIRECTIONAL: (Mode.DIFFUSION,),
 }
-"""Modes each attention pattern can honour exactly; the first is the default."""
+"""Modes each attention pattern can honour; the first is the default."""
 
 
 def resolve(settings: EngineSettings, traits: Traits) -> EngineSettings:
     """Fills what is None from the model and refuses impossible pairs.
 
     Raises:
-        ConfigError: the model cannot run the asked-for mode or block size, or cannot be cached exactly.
+        ConfigError: the model cannot run the asked-for mode or block size, or its kind of noise.
     """
-    if traits.attention not in MODES:
-        raise ConfigError(f"attention {traits.attention.value!r} has no exact cache yet; this engine cannot serve it")
+    if traits.noise is not NoiseKind.MASK:
+        raise ConfigError(f"noise {traits.noise.value!r} cannot be served yet; only models with a mask token can")
     mode = settings.mode or MODES[traits.attention][0]
     block_size = settings.block_size or traits.block_size
     _check_mode(mode, traits)
     _check_block_size(block_size, traits)
-    return replace(settings, mode=mode, block_size=block_size)
+    threshold = settings.threshold or (0.7 if traits.editable else 0.9)
+    return replace(settings, mode=mode, block_size=block_size, threshold=threshold)
 
 
 def _check_mode(mode: Mode, traits: Traits) -> None:
@@ -117,6 +117,9 @@ def admit(request: Request, settings: EngineSettings, traits: Traits) -> Samplin
             f"lookup only acts in mode 'ar', not {mode.value!r}; ask for that mode or leave it out",
             param="diffusion.lookup",
         )
+    if params.rule is not None and mode is not Mode.DIFFUSION:
+        raise RequestError(f"rule only acts in mode 'diffusion', not {mode.value!r}", param="diffusion.rule")
+    check_rule(params, traits)
     if params.num_steps is not None and params.num_steps > block_size:
         raise RequestError(
             f"num_steps {params.num_steps} exceeds the block size {block_size}", param="diffusion.num_steps"
@@ -146,26 +149,6 @@ def admit(request: Request, settings: EngineSettings, traits: Traits) -> Samplin
             param="max_tokens",
         )
     return replace(params, mode=mode, block_size=block_size, threshold=params.threshold or settings.threshold)
-
-
-def make_rule(params: SamplingParams, traits: Traits) -> DecodingRule:
-    """The decoding rule of an admitted request."""
-    assert params.block_size is not None, "params are not admitted"
-    assert params.threshold is not None, "params are not admitted"
-    banned = () if traits.mask_token_id is None else (traits.mask_token_id,)
-    sampling = Sampling(temperature=params.temperature, top_p=params.top_p, top_k=params.top_k, banned_ids=banned)
-    window = Window(
-        size=0 if params.mode is Mode.AR else params.block_size,
-        mask_token_id=traits.mask_token_id if traits.mask_token_id is not None else -1,
-        eos_ids=traits.eos_ids,
-        align=traits.block_size if traits.attention is AttentionPattern.BLOCK_CAUSAL else 1,
-    )
-    if params.mode is Mode.DIFFUSION:
-        quota = 0 if params.num_steps is None else -(-params.block_size // params.num_steps)
-        return Unmask(window=window, sampling=sampling, threshold=params.threshold, quota=quota)
-    if params.lookup is not None:
-        return Lookup(window=window, sampling=sampling, num_drafts=params.lookup)
-    return Verify(window=window, sampling=sampling)
 
 
 def cache_shape(config: ModelConfig, traits: Traits) -> CacheShape:

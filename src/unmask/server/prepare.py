@@ -168,6 +168,7 @@ def _sampling_params(chat: ChatRequest, settings: ServerSettings, *, seed: int) 
         threshold=options.threshold,
         block_size=options.block_size,
         num_steps=options.num_steps,
+        rule=options.rule,
         lookup=options.lookup,
     )
 
@@ -188,7 +189,7 @@ def _check_size(chat: ChatRequest, context_length: int) -> None:
 
 
 _OPTIONS: Mapping[Mode, frozenset[str]] = {
-    Mode.DIFFUSION: frozenset({"block_size", "num_steps", "threshold"}),
+    Mode.DIFFUSION: frozenset({"block_size", "num_steps", "rule", "threshold"}),
     Mode.VERIFIED: frozenset({"block_size"}),
     Mode.AR: frozenset({"lookup"}),
 }

@@ -194,6 +194,7 @@ class DiffusionOptions(_Wire):
     threshold: float | None = None
     block_size: int | None = None
     num_steps: int | None = None
+    rule: str | None = None
     lookup: int | None = None
 
     @property
