@@ -161,7 +161,9 @@ def main() -> None:
     template = model.chat_template()
     conversations = generate("values", 7, options.count, kinds={options.kind: 1.0})
     prompts = [tuple(model.tokenizer.encode(template.render(c.messages[:-1], c.tools))) for c in conversations]
-    settings = EngineSettings(threads=options.threads, num_drafts=options.num_drafts, max_prefill_rows=65536)
+    settings = EngineSettings(
+        threads=options.threads, num_drafts=options.num_drafts, max_prefill_rows=65536, max_prefix_tokens=0
+    )
     plain = SamplingParams(max_tokens=options.max_tokens, temperature=options.temperature, mode=Mode.AR)
     loops = [EngineLoop(model.loaded, settings)]
     contenders = {"ar": Contender(loop=loops[0], params=plain)}

@@ -214,7 +214,12 @@ def main() -> None:
     template = ChatTemplate.load(TEMPLATE)
     conversations = generate("values", 7, options.count, kinds={"call": 1.0})
     prompts = [tuple(tokenizer.encode(template.render(c.messages[:-1], c.tools))) for c in conversations]
-    settings = EngineSettings(threads=options.threads, block_size=options.block_size, threshold=options.threshold)
+    settings = EngineSettings(
+        threads=options.threads,
+        block_size=options.block_size,
+        threshold=options.threshold,
+        max_prefix_tokens=0,  # every contender reads the whole prompt
+    )
     loop = EngineLoop(loaded, settings)
     result: dict[str, Any] = {
         "count": options.count,

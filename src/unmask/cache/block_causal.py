@@ -99,6 +99,20 @@ class BlockCausalCache:
             self._keys_LCGSK = functional.pad(self._keys_LCGSK, pad)
             self._values_LCGSK = functional.pad(self._values_LCGSK, pad)
 
+    def fork(self, length: int) -> "BlockCausalCache":
+        """A copy that holds the first `length` stored slots (a multiple of the alignment) and shares no memory."""
+        copy = BlockCausalCache(self.shape)
+        chunks = -(-length // CHUNK)
+        copy._keys_LCGSK = self._keys_LCGSK[:, :chunks].clone()
+        copy._values_LCGSK = self._values_LCGSK[:, :chunks].clone()
+        copy.stored = length
+        return copy
+
+    def adopt(self, other: "BlockCausalCache") -> None:
+        """Takes over the buffers of a cache of the same shape, which must not be used any more."""
+        self._keys_LCGSK, self._values_LCGSK = other._keys_LCGSK, other._values_LCGSK
+        self.stored = other.stored
+
     def update(self, layer: int, slots: "Slots", k_TGK: Tensor, v_TGK: Tensor) -> None:
         """Writes the rows' keys and values into their slots."""
         for buffer, rows_TGK in ((self._keys_LCGSK, k_TGK), (self._values_LCGSK, v_TGK)):

@@ -142,6 +142,7 @@ def _is_single(messages: Sequence[Mapping[str, Any]]) -> bool:
 def _server(args: argparse.Namespace) -> Iterator[tuple["subprocess.Popen[str]", str]]:
     """Runs `unmask serve` on a free port; yields the process and its URL."""
     command = [sys.executable, "-m", "unmask.cli.main", "serve", args.model, "--port", "0"]
+    command += ["--max-prefix-tokens", "0"]  # every mode reads the whole prompt
     command += ["--precision", args.precision, *([] if args.threads is None else ["--threads", str(args.threads)])]
     environment = {name: value for name, value in os.environ.items() if name != "UNMASK_API_KEY"}
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) as process:

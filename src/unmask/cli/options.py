@@ -142,7 +142,8 @@ def engine_settings(args: argparse.Namespace, *, requests_choose: bool = False) 
     """
     from unmask.engine.settings import EngineSettings
 
-    names = ("block_size", "threshold", "threads", "max_running", "max_waiting", "max_cached_tokens", "num_drafts")
+    names = ("block_size", "threshold", "threads", "max_running", "max_waiting", "max_cached_tokens")
+    names += ("max_prefix_tokens", "num_drafts")
     given = {name: value for name in names if (value := getattr(args, name, None)) is not None}
     mode = None if args.mode is None else Mode(args.mode)
     if args.threshold is not None and mode is not Mode.DIFFUSION and not requests_choose:

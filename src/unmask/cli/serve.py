@@ -73,6 +73,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     limits.add_argument(
         "--max-cached-tokens", type=int, metavar="N", help="tokens of all running requests together (default: 65536)"
     )
+    limits.add_argument(
+        "--max-prefix-tokens",
+        type=int,
+        metavar="N",
+        help="tokens of ended requests kept for prompts that begin alike (default: 4096; 0 keeps none)",
+    )
     add_decoding(parser)
     add_speculation(parser)
     add_model(parser)

@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 import torch
 
+from unmask.cache.prefix import PrefixPool
 from unmask.core.errors import CapacityError, EngineError, RequestError, UnmaskError
 from unmask.core.request import BackendStats, Chunk, FinishReason, Request
 from unmask.engine.rule_table import make_rule
@@ -48,6 +49,8 @@ class EngineLoop:
             max_cached_tokens=settings.max_cached_tokens,
             max_prefill_rows=settings.max_prefill_rows,
         )
+        # a draft model keeps step with its target from the first token, so nothing is skipped where there is one
+        self._prefixes = PrefixPool(0 if draft is not None else settings.max_prefix_tokens)
         self._listeners: dict[str, tuple[Running, Listener]] = {}
         self._aborted: set[str] = set()
         self._changed = threading.Condition()
@@ -158,6 +161,10 @@ class EngineLoop:
 
     def _advance(self, batch: list[tuple[Running, int]]) -> None:
         """The model's forward, after the draft model's if there is one."""
+        for sequence, _ in batch:
+            if not sequence.num_forwards:
+                prompt = sequence.canvas.ids_L[: sequence.canvas.prompt_length]
+                sequence.num_prefix_cached = self._prefixes.lend(prompt, sequence.cache)
         if self._draft is not None:
             batch = self._draft.propose(batch)
         denoise(self._model, batch)
@@ -166,6 +173,8 @@ class EngineLoop:
         """Removes sequences and sends each its last news. Holds the lock."""
         self._scheduler.remove(sequences)
         for sequence in sequences:
+            if not isinstance(news, UnmaskError):
+                self._prefixes.keep(sequence.canvas.ids_L[: sequence.cache.stored], sequence.cache)
             _, listener = self._listeners.pop(sequence.request.id)
             self._aborted.discard(sequence.request.id)
             self._tell(sequence, listener, news)

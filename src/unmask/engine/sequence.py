@@ -46,6 +46,7 @@ class Running(Decoding):
         num_reserved: cached positions counted against the engine's budget.
         deadline: `time.monotonic()` second after which it is aborted, or None.
         num_emitted: answer tokens already put into chunks.
+        num_prefix_cached: prompt tokens taken over from an earlier sequence.
         draft: the same request on its way through a draft model, or None.
     """
 
@@ -56,6 +57,7 @@ class Running(Decoding):
     deadline: float | None
     num_emitted: int = 0
     draft: Decoding | None = None
+    num_prefix_cached: int = 0
     _drafts_shown: tuple[int, ...] = field(default=(), repr=False)
 
     @classmethod
@@ -106,6 +108,7 @@ class Running(Decoding):
             draft_ids=drafts,
             num_forwards=self.num_forwards,
             num_draft_forwards=self.num_draft_forwards,
+            num_prefix_cached=self.num_prefix_cached,
             finish_reason=reason,
         )
 

@@ -18,6 +18,7 @@ class EngineSettings:
         max_waiting: sequences queued; one more is refused with CapacityError.
         max_cached_tokens: positions that running sequences may reserve, all together (buffers grow by doubling, so up
             to twice as many may be allocated).
+        max_prefix_tokens: cached positions of ended sequences that are kept for prompts that begin alike; 0 keeps none.
         max_prefill_rows: most prompt rows in one forward, shared by all prompts being prefilled.
         mode: default of requests that name none; None lets the model decide.
         threshold: default confidence of diffusion mode; None is 0.7 for models that edit what they wrote, else 0.9.
@@ -29,6 +30,7 @@ class EngineSettings:
     max_running: int = 16
     max_waiting: int = 256
     max_cached_tokens: int = 65536
+    max_prefix_tokens: int = 4096
     max_prefill_rows: int = 256
     mode: Mode | None = None
     threshold: float | None = None
@@ -40,6 +42,8 @@ class EngineSettings:
         for name in ("max_running", "max_waiting", "max_cached_tokens", "max_prefill_rows"):
             if getattr(self, name) < 1:
                 raise ConfigError(f"{name} must be at least 1, got {getattr(self, name)}")
+        if self.max_prefix_tokens < 0:
+            raise ConfigError(f"max_prefix_tokens must be at least 0, got {self.max_prefix_tokens}")
         if self.threshold is not None and not 0 < self.threshold <= 1:
             raise ConfigError(f"threshold must be in (0, 1], got {self.threshold}")
         if self.threads is not None and self.threads < 1:
