@@ -218,3 +218,11 @@ def test_resuming_drops_log_lines_of_steps_that_were_lost(tmp_path: Path) -> Non
     log.write_text(log.read_text() + '{"step": 6, "lo')  # cut short by a kill
     convert(settings(tmp_path), ignore)
     assert [json.loads(line)["step"] for line in log.read_text().splitlines()] == [1, 2, 3, 4, 5, 6]
+
+
+def test_other_families_are_refused(tmp_path: Path) -> None:
+    given = settings(tmp_path)
+    config = given.base / "config.json"
+    config.write_text(json.dumps(json.loads(config.read_text()) | {"architectures": ["DreamModel"]}))
+    with pytest.raises(ConfigError, match="DreamModel; conversion starts from a Llama"):
+        convert(given, ignore)

@@ -16,6 +16,7 @@ from torch import Tensor, nn
 
 from unmask.core.errors import CheckpointError, ConfigError
 from unmask.models.config import AttentionPattern
+from unmask.models.families import family_of
 from unmask.models.linear import PlainLinear
 from unmask.models.loading import Loaded, SafetensorsSource, load, read_json
 from unmask.models.saving import official_tensors, save_checkpoint
@@ -173,6 +174,11 @@ def _prepare(settings: ConvertSettings) -> "tuple[_Run, ChatTemplate]":
     """Loads what a run needs."""
     if settings.threads is not None:
         torch.set_num_threads(settings.threads)
+    raw = read_json(settings.base / "config.json")
+    if family_of(raw) != "llama" or "Moe" in raw["architectures"][0]:
+        raise ConfigError(
+            f"{settings.base} is a {raw['architectures'][0]}; conversion starts from a Llama, Qwen2 or Qwen3 checkpoint"
+        )
     loaded = load(settings.base, linear=PlainLinear)
     tokenizer = Tokenizer.load(settings.base, loaded.traits.eos_ids)
     template = ChatTemplate.load(settings.template) if settings.template else find_template(settings.base)
