@@ -131,3 +131,12 @@ def test_only_plain_layers_are_trainable() -> None:
     assert trainable(PlainLinear(weight, bias))
     assert not trainable(TiledLinear(weight, bias))
     assert not trainable(Int8Linear(weight, bias))
+
+
+@pytest.mark.parametrize("num_rows", [1, 15, 64, 65, 100, 200])
+def test_wide_tiles_keep_the_bits_of_single_rows(num_rows: int) -> None:
+    generator = torch.Generator().manual_seed(1)
+    layer = TiledLinear(torch.randn(96, 128, generator=generator), torch.randn(96, generator=generator))
+    rows = torch.randn(num_rows, 128, generator=generator)
+    together = layer(rows)
+    assert all(torch.equal(layer(rows[i : i + 1])[0], together[i]) for i in range(num_rows))

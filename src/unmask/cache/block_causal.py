@@ -31,6 +31,7 @@ class CacheShape:
         num_layers, num_kv_heads, head_dim: of the model.
         align: 1 for causal context; B for block-causal models, whose clean tokens see their whole block of B.
         logit_shift: 0 if a masked row predicts itself, 1 if the row before predicts it.
+        fixed_canvas: every row sees the whole canvas and nothing is ever stored (fully bidirectional models).
     """
 
     num_layers: int
@@ -38,6 +39,7 @@ class CacheShape:
     head_dim: int
     align: int = 1
     logit_shift: int = 0
+    fixed_canvas: bool = False
 
 
 class BlockCausalCache:
@@ -127,7 +129,10 @@ class BlockCausalCache:
 
         Bit for bit, a row's result depends on its own query and visible slots alone: products have the fixed shape
         [J * ROW_TILE, K] x [K, CHUNK], hidden slots add exact zeros, and chunks are summed in order. Tests check it.
+        A fixed canvas is always fed in the same shape, so it needs no tiles to be independent of its batch.
         """
+        if self.shape.fixed_canvas:
+            return self._attend_whole(layer, slots, q_THK)
         chunks, kv_heads, width = slots.num_chunks, self.shape.num_kv_heads, self.shape.head_dim
         keys_XKS = self._keys_LCGSK[layer, :chunks].flatten(0, 1).transpose(1, 2)
         values_XSK = self._values_LCGSK[layer, :chunks].flatten(0, 1)
@@ -147,6 +152,18 @@ class BlockCausalCache:
             outs.append(total_GMK.unflatten(1, (per_kv, ROW_TILE)).permute(2, 0, 1, 3))
         out = outs[0] if len(outs) == 1 else torch.cat(outs)
         return out[:num_rows].reshape(num_rows, num_heads, width)
+
+    def _attend_whole(self, layer: int, slots: "Slots", q_THK: Tensor) -> Tensor:
+        """Attention of T rows over all slots of a fixed canvas, in one call."""
+        keys_GSK, values_GSK = (
+            buffer[layer, : slots.num_chunks].transpose(0, 1).flatten(1, 2)[:, : slots.num_visible]
+            for buffer in (self._keys_LCGSK, self._values_LCGSK)
+        )
+        per_kv = q_THK.shape[1] // self.shape.num_kv_heads
+        if per_kv > 1:
+            keys_GSK, values_GSK = (x.repeat_interleave(per_kv, 0) for x in (keys_GSK, values_GSK))
+        out_HTK = functional.scaled_dot_product_attention(q_THK.transpose(0, 1)[None], keys_GSK[None], values_GSK[None])
+        return out_HTK[0].transpose(0, 1)
 
     def observe(self, canvas: Canvas, plan: Plan, delta: Delta | None) -> None:
         """Notes which slots now hold final tokens.
@@ -188,7 +205,8 @@ class Slots:
         side_by_side = last - first == positions.shape[0] and first // CHUNK == (last - 1) // CHUNK
         offset = first % CHUNK
         self.run = (first // CHUNK, offset, offset + last - first) if side_by_side else None
-        self.num_chunks = -(-int(plan.visible_T.max(initial=1)) // CHUNK)
+        self.num_visible = int(plan.visible_T.max(initial=1))
+        self.num_chunks = -(-self.num_visible // CHUNK)
         visible_T = functional.pad(torch.from_numpy(plan.visible_T), (0, -len(plan.visible_T) % ROW_TILE), value=1)
         hidden_TX = torch.arange(self.num_chunks * CHUNK)[None] >= visible_T[:, None]
         self._bias_TCS = torch.zeros(hidden_TX.shape).masked_fill_(hidden_TX, -torch.inf).unflatten(1, (-1, CHUNK))

@@ -163,4 +163,5 @@ def cache_shape(config: ModelConfig, traits: Traits) -> CacheShape:
         head_dim=config.head_dim,
         align=traits.block_size if traits.attention is AttentionPattern.BLOCK_CAUSAL else 1,
         logit_shift=traits.logit_shift,
+        fixed_canvas=traits.attention is AttentionPattern.BIDIRECTIONAL,
     )
