@@ -5,6 +5,7 @@
 Reads benchmarks/default_model/results/*.json, benchmarks/results/*.json and benchmarks/default_model/log.jsonl.
 """
 
+import itertools
 import json
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,7 @@ HERE = Path(__file__).parent
 ROOT = HERE.parent.parent
 PAGE = ROOT / "docs/default-model.md"
 IMAGES = ROOT / "docs/img"
-LOG = HERE / "log.jsonl"  # of the shipped adapter; copy runs/dual/log.jsonl here after a training of your own
+LOG = HERE / "log.jsonl"  # of the shipped adapter: the stages' logs in a row
 SETS = ("values", "phrasings", "tools", "no tool")
 
 
@@ -65,15 +66,21 @@ def speed() -> str:
 
 def draw_training() -> None:
     """Loss of both streams over steps, smoothed over 20."""
-    rows = {json.loads(line)["step"]: json.loads(line) for line in LOG.read_text().splitlines()}
-    steps = sorted(rows)
+    rows = [json.loads(line) for line in LOG.read_text().splitlines()]
+    seen = [row["conversations"] for row in rows]
     figure, axes = plt.subplots(figsize=(7, 3.2), layout="constrained")
     for key, label in (("ar_loss", "AR (clean stream)"), ("diffusion_loss", "diffusion (masked rows)")):
-        values = [rows[step][key] for step in steps]
+        values = [row[key] for row in rows]
         smooth = [sum(values[max(0, i - 19) : i + 1]) / len(values[max(0, i - 19) : i + 1]) for i in range(len(values))]
-        axes.plot(steps, smooth, label=label)
+        axes.plot(seen, smooth, label=label)
+    for first, second in itertools.pairwise(rows):
+        if first["stage"] != second["stage"]:
+            axes.axvline(first["conversations"], color="grey", linewidth=0.8, linestyle=":")
     axes.set(
-        xlabel="step (4 conversations each)", ylabel="nats per token", yscale="log", title="smol-agent, training loss"
+        xlabel="conversations (dotted: a new stage, lower rate)",
+        ylabel="nats per token",
+        yscale="log",
+        title="smol-agent, training loss",
     )
     axes.legend()
     figure.savefig(IMAGES / "default-model-training.png", dpi=120)

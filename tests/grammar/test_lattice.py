@@ -8,11 +8,10 @@ import pytest
 
 from tests.grammar.brute import EOS, FILLER, Toy, draw_toy, log_softmax
 from unmask.core.errors import EngineError
-from unmask.grammar.automaton import Automaton
 from unmask.grammar.build import literal
-from unmask.grammar.lattice import OPEN, Lattice, Network, reduce_row
+from unmask.grammar.lattice import Lattice, reduce_row
+from unmask.grammar.network import OPEN, Network
 from unmask.grammar.tokens import Vocabulary, classify
-
 
 T = TypeVar("T")
 
@@ -141,7 +140,7 @@ def test_the_extreme_uniforms_never_take_what_cannot_stand() -> None:
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize("bad", [-np.inf, np.inf, np.nan])
 def test_excluded_and_broken_logits_leave_a_way(dtype: type[np.floating], bad: float) -> None:
-    """"ab" is the only text: its tokens win even if the model rules them out at a position or everywhere."""
+    """ "ab" is the only text: its tokens win even if the model rules them out at a position or everywhere."""
     toy = Toy(literal(b"ab"), Vocabulary((None, None, None, b"a", b"b", b"ab")))
     network = make_network(toy)
     for logits_WV in (np.zeros((3, 6), dtype=dtype), np.full((3, 6), bad, dtype=dtype)):
@@ -180,10 +179,9 @@ def test_forced_positions_are_those_with_one_token_in_all_fillings() -> None:
         toy = draw_toy(rng)
         if not (fillings := list(toy.fillings(3, 1))):
             continue
-        network = make_network(toy)
-        lattice = make_lattice(network, np.zeros((3, toy.size)), 1)
-        for i, layer in enumerate(lattice.layers_W):
-            forced = network.forced(layer)
+        lattice = make_lattice(make_network(toy), np.zeros((3, toy.size)), 1)
+        for i in range(3):
+            forced = lattice.is_forced(i)
             assert forced == (len({tokens[i] for tokens in fillings}) == 1)
             seen.add(forced)
     assert seen == {True, False}
@@ -200,4 +198,3 @@ def test_marginal_of_a_decided_position_is_an_error() -> None:
     lattice = make_lattice(make_network(toy), np.zeros((2, 6)), 0, {0: 3})
     with pytest.raises(ValueError, match="decided"):
         lattice.log_marginal(0, 3)
-    assert isinstance(toy.automaton, Automaton)

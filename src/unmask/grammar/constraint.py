@@ -14,12 +14,12 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 import numpy as np
-from numpy.typing import NDArray
 
 from unmask.core.canvas import BoolArray, IntArray
 from unmask.core.errors import EngineError, RequestError
 from unmask.grammar.automaton import DEAD, Automaton
-from unmask.grammar.lattice import ENDED, OPEN, FloatArray, Lattice, Layer, Network, Selection, reduce_row
+from unmask.grammar.lattice import FloatArray, Lattice, Logits, Row, reduce_row
+from unmask.grammar.network import ENDED, OPEN, Layer, Network, Selection
 from unmask.grammar.tokens import TokenClasses, Vocabulary, classify
 
 
@@ -114,7 +114,7 @@ class Constraint:
             )
 
     def walk(self, ids: Sequence[int], state: int | None = None) -> int:
-        """The state behind some tokens, from the start unless another state is given; -1 where they leave the language."""
+        """The state behind some tokens, from the start or another state; -1 if they leave the language."""
         state = self.start if state is None else state
         for token in ids:
             state = self.classes.step(state, token)
@@ -190,7 +190,7 @@ class Constraint:
         answer_start: int,
         window_end: int,
         limit: int,
-        logits_RV: NDArray[np.floating],
+        logits_RV: Logits,
         predicts_R: IntArray,
         temperature: float = 0.0,
         uniforms_R2: FloatArray | None = None,
@@ -229,48 +229,28 @@ class Constraint:
         row_at = {int(position) - window.begin: row for row, position in enumerate(predicts_R)}
         layers = self.network.layers(window.start, window.evidence_W, window.final_S)
         selections = self._selections(layers)
-        logits_W = [logits_RV[row_at[i]] if i in row_at else None for i in range(len(layers))]
 
         def lattice(temperature: float) -> Lattice:
+            rows: list[Row | None] = []
+            for index, selection in enumerate(selections):
+                logits_V = logits_RV[row_at[index]] if index in row_at else None
+                decided = bool(window.decided_W[index])
+                rows.append(None if decided else reduce_row(logits_V, selection, temperature, logits_RV.shape[1]))
             return Lattice(
-                network=self.network,
-                start=window.start,
-                final_S=window.final_S,
-                layers_W=layers,
-                rows_W=[
-                    None if decided else reduce_row(logits_V, selection, temperature, logits_RV.shape[1])
-                    for decided, logits_V, selection in zip(window.decided_W, logits_W, selections, strict=True)
-                ],
+                network=self.network, start=window.start, final_S=window.final_S, layers_W=layers, rows_W=rows
             )
 
         believed = lattice(1.0)
         if temperature > 0 and uniforms_R2 is not None:
             drawn_from = believed if temperature == 1 else lattice(temperature)
-            uniforms_W2 = np.full((len(window.evidence_W), 2), np.nan)
+            uniforms_W2 = np.full((len(layers), 2), np.nan)
             for index, row in row_at.items():
                 if index >= 0:
                     uniforms_W2[index] = uniforms_R2[row]
             path = drawn_from.draw(uniforms_W2)
         else:
             path = believed.best()
-        return self._answer(believed, window, path, ids_L, predicts_R)
-
-    def _answer(
-        self, lattice: Lattice, window: "_Window", path: list[int | None], ids_L: IntArray, predicts_R: IntArray
-    ) -> Refined:
-        path_ids_R = np.zeros(len(predicts_R), dtype=np.int64)
-        confidence_R = np.ones(len(predicts_R))
-        forced_R = np.ones(len(predicts_R), dtype=np.bool_)
-        for row, position in enumerate(predicts_R.tolist()):
-            index = position - window.begin
-            token = path[index] if index >= 0 else None
-            if token is None:
-                path_ids_R[row] = ids_L[position]
-                continue
-            path_ids_R[row] = token
-            confidence_R[row] = np.exp(lattice.log_marginal(index, token))
-            forced_R[row] = self.network.forced(lattice.layers_W[index])
-        return Refined(path_ids_R=path_ids_R, confidence_R=confidence_R, forced_R=forced_R, log_z=lattice.log_z)
+        return _answer(believed, window, path, ids_L, predicts_R)
 
     def _window(
         self, ids_L: IntArray, open_L: BoolArray, answer_start: int, window_end: int, limit: int, state: int | None
@@ -281,22 +261,24 @@ class Constraint:
         begin = answer_start + (int(is_open[0]) if len(is_open) else max(len(open_L) - answer_start, 0))
         end = max(window_end, int(decided[-1]) + 1 if len(decided) else begin, begin)
         state = self.walk(ids_L[answer_start : min(begin, limit)].tolist(), state)
-        if begin > limit and state != DEAD and self.is_complete(state):
+        if begin > limit and self.is_complete(state):
             state = self.classes.end  # what was decided behind the limit is filler
         if state == DEAD:
             raise EngineError("the decided tokens are no beginning of a text of the constraint")
-        evidence_W: list[int] = []
-        for position in range(begin, end):
-            if position < len(open_L) and not open_L[position]:
-                token_class = int(self.classes.class_V[ids_L[position]])
-                evidence_W.append(ENDED if position >= limit else token_class)
-            else:
-                evidence_W.append(ENDED if position >= limit else OPEN)
-        distance_S = self.classes.distance_S
-        final_S = (distance_S >= 0) & (distance_S <= max(limit - end, 0))
         decided_W = np.zeros(end - begin, dtype=np.bool_)
         decided_W[decided[decided >= begin] - begin] = True
-        return _Window(begin=begin, start=state, evidence_W=evidence_W, decided_W=decided_W, final_S=final_S)
+        positions_W = np.arange(begin, end)
+        evidence_W = np.full(end - begin, OPEN)
+        evidence_W[decided_W] = self.classes.class_V[ids_L[positions_W[decided_W]]]
+        evidence_W[positions_W >= limit] = ENDED
+        distance_S = self.classes.distance_S
+        return _Window(
+            begin=begin,
+            start=state,
+            evidence_W=evidence_W.tolist(),
+            decided_W=decided_W,
+            final_S=(distance_S >= 0) & (distance_S <= max(limit - end, 0)),
+        )
 
     def _selections(self, layers: Sequence[Layer]) -> list[Selection]:
         """What can stand at each position; positions alike share one."""
@@ -320,6 +302,25 @@ class _Window:
     evidence_W: list[int]
     decided_W: BoolArray
     final_S: BoolArray
+
+
+def _answer(
+    lattice: Lattice, window: _Window, path: list[int | None], ids_L: IntArray, predicts_R: IntArray
+) -> Refined:
+    """Reads the path and its marginals at the positions of the rows."""
+    path_ids_R = np.zeros(len(predicts_R), dtype=np.int64)
+    confidence_R = np.ones(len(predicts_R))
+    forced_R = np.ones(len(predicts_R), dtype=np.bool_)
+    for row, position in enumerate(map(int, predicts_R)):
+        index = position - window.begin
+        token = path[index] if index >= 0 else None
+        if token is None:
+            path_ids_R[row] = ids_L[position]
+            continue
+        path_ids_R[row] = token
+        confidence_R[row] = np.exp(lattice.log_marginal(index, token))
+        forced_R[row] = lattice.is_forced(index)
+    return Refined(path_ids_R=path_ids_R, confidence_R=confidence_R, forced_R=forced_R, log_z=lattice.log_z)
 
 
 @dataclass(kw_only=True, eq=False)
@@ -354,9 +355,7 @@ class ConstraintCache:
             if found is not None:
                 self._entries[key] = found
                 return found
-        compiled = Constraint.compile(
-            automaton, vocabulary, eos_ids=eos_ids, filler_ids=filler_ids, param=param
-        )
+        compiled = Constraint.compile(automaton, vocabulary, eos_ids=eos_ids, filler_ids=filler_ids, param=param)
         with self._lock:
             self._entries[key] = compiled
             while len(self._entries) > self.capacity:

@@ -3,8 +3,8 @@
 The lattice of a window has one layer per position; a layer holds the (state, state) pairs that some accepted filling
 passes there. Weights are products over positions, so maxima, sums and draws over all fillings are one pass over it.
 
-Shape suffixes: W positions of the window, V rows of the model's head, S states (END is the last), C token classes,
-P pairs (of the automaton or of one layer), G groups: distinct sets of classes that join two states.
+Shape suffixes: W positions of the window, V rows of the model's head, T tokens of a selection, S states (END is the
+last), C token classes, P pairs of a layer, G groups: distinct sets of classes that join two states.
 
 Source: DINGO, arXiv 2505.23061, section 4 (dynamic program over positions and states of the automaton).
 Departs from the source: it runs on classes of tokens that are told apart by nothing; besides the best filling it gives
@@ -20,192 +20,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from unmask.core.canvas import BoolArray, IntArray
-from unmask.core.errors import EngineError
-from unmask.grammar.tokens import NEVER, TokenClasses
+from unmask.grammar.network import Layer, Network, Selection
 
 FloatArray = NDArray[np.float64]
+Logits = NDArray[np.float32] | NDArray[np.float64]
 
-OPEN, ENDED = -1, -2
-"""In place of the class of a decided token: nothing is known; only EOS and filler may stand here."""
-
-_EVIDENCE = -1
 _FLOOR = -1e4
 """Log-probability (before normalising) of tokens that the logits exclude, relative to the best token of the row. Its
 exponential is 0 next to any other, yet a position where all allowed tokens are excluded keeps a way through."""
-
-
-@dataclass(frozen=True, kw_only=True, eq=False)
-class Layer:
-    """One position.
-
-    Attributes:
-        source_P: state before it.
-        target_P: state behind it.
-        group_P: the tokens that lead from one to the other; -1 where the token is decided.
-    """
-
-    source_P: IntArray
-    target_P: IntArray
-    group_P: IntArray
-
-    def only(self, kept: BoolArray | IntArray) -> "Layer":
-        """Some of its pairs."""
-        return Layer(source_P=self.source_P[kept], target_P=self.target_P[kept], group_P=self.group_P[kept])
-
-
-@dataclass(frozen=True, kw_only=True, eq=False)
-class Selection:
-    """The tokens of some groups, laid out for segment sums.
-
-    Attributes:
-        groups: numbers of the groups, ascending.
-        classes: numbers of their classes, ascending.
-        tokens: ids of the tokens of these classes, class after class.
-        token_from: where each class begins in `tokens`.
-        token_counts: tokens of each class.
-        member: indices into `classes`, group after group.
-        member_from: where each group begins in `member`.
-        member_counts: classes of each group.
-    """
-
-    groups: IntArray
-    classes: IntArray
-    tokens: IntArray
-    token_from: IntArray
-    token_counts: IntArray
-    member: IntArray
-    member_from: IntArray
-    member_counts: IntArray
-
-
-@dataclass(frozen=True, kw_only=True, eq=False)
-class Network:
-    """Token classes, prepared for lattices: edges between the same two states are one pair.
-
-    Args:
-        classes: of an automaton.
-    """
-
-    classes: TokenClasses
-
-    @cached_property
-    def tokens_by_class(self) -> tuple[IntArray, IntArray]:
-        """Ids of all allowed tokens in the order of class, then id; and where each class begins (C + 1 values)."""
-        order = np.argsort(self.classes.class_V, kind="stable")
-        starts = np.searchsorted(self.classes.class_V[order], np.arange(self.classes.num_classes + 1))
-        return order, starts
-
-    def tokens_of(self, token_class: int) -> IntArray:
-        """Ids of one class, ascending."""
-        order, starts = self.tokens_by_class
-        return order[starts[token_class] : starts[token_class + 1]]
-
-    @cached_property
-    def _pairs_and_groups(self) -> tuple[Layer, tuple[IntArray, ...]]:
-        classes = self.classes
-        keys_E = classes.source_E.astype(np.int64) * classes.num_states + classes.target_E
-        order = np.argsort(keys_E, kind="stable")
-        pairs, first = np.unique(keys_E[order], return_index=True)
-        class_E = classes.class_E[order]
-        numbers: dict[bytes, int] = {}
-        groups: list[IntArray] = []
-        group_P = np.zeros(len(pairs), dtype=np.int64)
-        for index, members in enumerate(np.split(class_E, first[1:])):
-            group_P[index] = numbers.setdefault(members.tobytes(), len(groups))
-            if group_P[index] == len(groups):
-                groups.append(members.astype(np.int64))
-        source_P, target_P = np.divmod(pairs, classes.num_states)
-        return Layer(source_P=source_P, target_P=target_P, group_P=group_P), tuple(groups)
-
-    @property
-    def pairs(self) -> Layer:
-        """Every pair, in the order of source, then target: what a position may do of which nothing is known."""
-        return self._pairs_and_groups[0]
-
-    @property
-    def groups(self) -> tuple[IntArray, ...]:
-        """The classes of each group, ascending."""
-        return self._pairs_and_groups[1]
-
-    @cached_property
-    def _last_pairs(self) -> Layer:
-        return self.pairs.only(self.pairs.target_P == self.classes.end)
-
-    def edges_of(self, token_class: int) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
-        """Sources and targets of one class."""
-        classes = self.classes
-        first, last = classes.edges_from_C[token_class], classes.edges_from_C[token_class + 1]
-        return classes.source_E[first:last], classes.target_E[first:last]
-
-    def candidates(self, evidence: int) -> Layer:
-        """The pairs of one position.
-
-        Args:
-            evidence: class of the decided token, `OPEN` or `ENDED`.
-        """
-        if evidence == OPEN:
-            return self.pairs
-        if evidence == ENDED:
-            return self._last_pairs
-        source_P, target_P = (side.astype(np.int64) for side in self.edges_of(evidence))
-        return Layer(source_P=source_P, target_P=target_P, group_P=np.full(len(source_P), _EVIDENCE, dtype=np.int64))
-
-    def select(self, groups: IntArray) -> Selection:
-        """Lays out the tokens of some groups (ascending; none where the token is decided)."""
-        members = [self.groups[group] for group in groups.tolist()]
-        used_C = np.zeros(self.classes.num_classes, dtype=np.bool_)
-        member = np.concatenate([*members, np.zeros(0, dtype=np.int64)])
-        used_C[member] = True
-        classes = np.flatnonzero(used_C)
-        order, starts = self.tokens_by_class
-        token_counts = starts[classes + 1] - starts[classes]
-        member_counts = np.array([len(member) for member in members], dtype=np.int64)
-        return Selection(
-            groups=groups,
-            classes=classes,
-            tokens=order[np.repeat(used_C, np.diff(starts))],
-            token_from=np.cumsum(token_counts) - token_counts,
-            token_counts=token_counts,
-            member=np.searchsorted(classes, member),
-            member_from=np.cumsum(member_counts) - member_counts,
-            member_counts=member_counts,
-        )
-
-    def layers(self, start: int, evidence_W: Sequence[int], final_S: BoolArray) -> list[Layer]:
-        """The pairs that accepted fillings pass, position by position; every one of them is on such a way.
-
-        Args:
-            start: state before the window.
-            evidence_W: per position the class of the decided token, `OPEN` or `ENDED`.
-            final_S: states in which the window may end.
-
-        Raises:
-            EngineError: there is no accepted filling.
-        """
-        reached_S = np.zeros(self.classes.num_states, dtype=np.bool_)
-        reached_S[start] = True
-        layers: list[Layer] = []
-        for evidence in evidence_W:
-            candidates = self.candidates(evidence)
-            layers.append(candidates.only(np.flatnonzero(reached_S[candidates.source_P])))
-            reached_S = np.zeros_like(reached_S)
-            reached_S[layers[-1].target_P] = True
-        good_S = final_S
-        for index in range(len(layers) - 1, -1, -1):
-            layers[index] = layers[index].only(good_S[layers[index].target_P])
-            good_S = np.zeros_like(good_S)
-            good_S[layers[index].source_P] = True
-        if not good_S[start]:
-            raise EngineError("no text of the constraint fits the decided tokens and the tokens left")
-        return layers
-
-    def forced(self, layer: Layer) -> bool:
-        """Whether only one token can stand at the layer."""
-        groups = np.unique(layer.group_P)
-        if groups[0] == _EVIDENCE:
-            return True
-        classes = np.unique(np.concatenate([self.groups[group] for group in groups.tolist()]))
-        return len(classes) == 1 and len(self.tokens_of(int(classes[0]))) == 1
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -225,7 +47,7 @@ class Row:
     sum_G: FloatArray
 
 
-def reduce_row(logits_V: NDArray[np.floating] | None, selection: Selection, temperature: float, num_rows: int) -> Row:
+def reduce_row(logits_V: Logits | None, selection: Selection, temperature: float, num_rows: int) -> Row:
     """Maxima and sums per group.
 
     Args:
@@ -251,16 +73,18 @@ def reduce_row(logits_V: NDArray[np.floating] | None, selection: Selection, temp
     return Row(selection=selection, log_p_T=log_p_T, best_G=best_G, sum_G=sum_G)
 
 
-def _scaled(logits_V: NDArray[np.floating], temperature: float) -> NDArray[np.floating]:
+def _scaled(logits_V: Logits, temperature: float) -> Logits:
     """Logits over temperature, at most 0 and at least `_FLOOR`."""
-    top = logits_V.max()
+    top = float(logits_V.max())
     if not np.isfinite(top):
-        logits_V = np.nan_to_num(logits_V, nan=-np.inf, posinf=np.finfo(logits_V.dtype).max / 4, neginf=-np.inf)
-        top = logits_V.max()
+        largest = float(np.finfo(logits_V.dtype).max) / 4
+        logits_V = np.minimum(logits_V, logits_V.dtype.type(largest))
+        logits_V[np.isnan(logits_V)] = -np.inf
+        top = float(logits_V.max())
         if top == -np.inf:
             return np.zeros_like(logits_V)
     with np.errstate(over="ignore"):  # what overflows lands on the floor
-        scaled_V = logits_V - top
+        scaled_V = logits_V - logits_V.dtype.type(top)
         scaled_V /= logits_V.dtype.type(max(temperature, 1e-6))
     return np.maximum(scaled_V, logits_V.dtype.type(_FLOOR), out=scaled_V)
 
@@ -288,7 +112,9 @@ class Lattice:
         row, layer = self.rows_W[index], self.layers_W[index]
         if row is None:
             return np.zeros(len(layer.group_P))
-        return (row.best_G if best else row.sum_G)[np.searchsorted(row.selection.groups, layer.group_P)]
+        weights_G = np.full(len(self.network.groups), -np.inf)
+        weights_G[row.selection.groups] = row.best_G if best else row.sum_G
+        return weights_G[layer.group_P]
 
     def _completions(self, *, best: bool) -> list[FloatArray]:
         """Per position and state, the log-weight of all (or of the best) ways from before it to the end."""
@@ -330,19 +156,24 @@ class Lattice:
             token: -inf for one that cannot stand there.
         """
         row = self.rows_W[index]
-        token_class = int(self.network.classes.class_V[token])
         if row is None:
             raise ValueError(f"position {index} of the window is decided")
-        if token_class == NEVER or not np.isin(token_class, row.selection.classes):
+        selection, token_class = row.selection, int(self.network.classes.class_V[token])
+        place = int(np.searchsorted(selection.classes, token_class))
+        if place == len(selection.classes) or selection.classes[place] != token_class:
             return -np.inf
         source_P, target_P = self.network.edges_of(token_class)
         ways_P = self._arrivals[index][source_P] + self._sums[index + 1][target_P]
         top = ways_P.max()
-        if top == -np.inf:
-            return -np.inf
-        at = int(np.flatnonzero(row.selection.tokens == token)[0])
+        first = int(selection.token_from[place])
+        at = first + int(np.searchsorted(selection.tokens[first : first + selection.token_counts[place]], token))
         total = top + np.log(np.exp(ways_P - top).sum()) + row.log_p_T[at]
         return min(float(total - self.log_z), 0.0)
+
+    def is_forced(self, index: int) -> bool:
+        """Whether only one token can stand at a position, whatever is believed."""
+        row = self.rows_W[index]
+        return row is None or len(row.selection.tokens) == 1
 
     def best(self) -> list[int | None]:
         """The most probable accepted filling: its tokens, None where decided. Of equals the first in a fixed order."""
@@ -415,5 +246,6 @@ def _pick(log_weights: FloatArray, uniform: float) -> int:
     if np.isnan(uniform):
         return int(log_weights.argmax())
     cumulative = np.cumsum(np.exp(log_weights - log_weights.max()))
-    last = int(np.searchsorted(cumulative, cumulative[-1]))  # the last that adds anything
-    return min(int(np.searchsorted(cumulative, uniform * cumulative[-1], side="right")), last)
+    total = float(cumulative[-1])
+    last = int(np.searchsorted(cumulative, total))  # the last that adds anything
+    return min(int(np.searchsorted(cumulative, uniform * total, side="right")), last)

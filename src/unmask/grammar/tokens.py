@@ -324,7 +324,8 @@ class _Maps:
 
     def _compose(self, keys: IntArray) -> None:
         before, kinds = np.divmod(keys, self._num_kinds)
-        pieces = [self._maps[index] for index in before.tolist()]
+        numbers: list[int] = before.tolist()
+        pieces = [self._maps[number] for number in numbers]
         sizes = np.array([len(source) for source, _ in pieces])
         source = np.concatenate([source for source, _ in pieces])
         target = self._next_SK[np.concatenate([target for _, target in pieces]), np.repeat(kinds, sizes)]
@@ -333,7 +334,7 @@ class _Maps:
         source, target = source[live], target[live].astype(np.int64)
         first = 0
         reached: list[int] = []
-        for last in ends.tolist():
+        for last in map(int, ends):
             reached.append(self.add(source[first:last], target[first:last]))
             first = last
         rows = len(self._next_FK)
