@@ -1,16 +1,23 @@
 """The specification of constrained decoding, by trying everything: for automata and vocabularies of a few entries."""
 
+import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import product
 
 import numpy as np
 
+from tests.tiny import EOS_ID, byte_tokenizer
 from unmask.grammar.automaton import Automaton, from_edges
-from unmask.grammar.tokens import Vocabulary
+from unmask.grammar.constraint import Constraint
+from unmask.grammar.tokens import Vocabulary, token_bytes
 
 EOS, FILLER, SPECIAL = 0, 1, 2
 """Ids of every toy vocabulary; the others spell texts over "ab"."""
+
+BYTES = Vocabulary(token_bytes(json.loads(byte_tokenizer().to_str()), num_rows=272))
+"""The tiny checkpoint's: one token per byte."""
+PAD_ID = 0
 
 
 @dataclass(frozen=True)
@@ -83,3 +90,11 @@ def draw_toy(rng: np.random.Generator) -> Toy:
 def log_softmax(logits: np.ndarray) -> np.ndarray:
     shifted = logits - logits.max(axis=-1, keepdims=True)
     return shifted - np.log(np.exp(shifted).sum(axis=-1, keepdims=True))
+
+
+def compile_toy(toy: Toy) -> Constraint:
+    return Constraint.compile(toy.automaton, toy.vocabulary, eos_ids=[EOS], filler_ids=[FILLER])
+
+
+def compile_bytes(automaton: Automaton, vocabulary: Vocabulary = BYTES) -> Constraint:
+    return Constraint.compile(automaton, vocabulary, eos_ids=[EOS_ID], filler_ids=[PAD_ID])

@@ -6,10 +6,9 @@ its canvas.
 Shape suffixes: L positions of the canvas, R rows read, V rows of the model's head, W positions of the lattice.
 """
 
-import hashlib
 import threading
 from bisect import bisect_right
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Hashable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -18,7 +17,7 @@ import numpy as np
 from unmask.core.canvas import BoolArray, IntArray
 from unmask.core.errors import EngineError, RequestError
 from unmask.grammar.automaton import DEAD, Automaton
-from unmask.grammar.lattice import FloatArray, Lattice, Logits, Row, reduce_row
+from unmask.grammar.lattice import FloatArray, Lattice, Logits, reduce_row
 from unmask.grammar.network import ENDED, OPEN, Layer, Network, Selection
 from unmask.grammar.tokens import TokenClasses, Vocabulary, classify
 
@@ -79,7 +78,9 @@ class Constraint:
             RequestError: no text of the language can be written with these tokens, or it takes too many transitions.
         """
         classes = classify(automaton, vocabulary, eos_ids=eos_ids, filler_ids=filler_ids, param=param)
-        return cls(automaton=automaton, vocabulary=vocabulary, classes=classes)
+        compiled = cls(automaton=automaton, vocabulary=vocabulary, classes=classes)
+        compiled.network.prepare()
+        return compiled
 
     @cached_property
     def network(self) -> Network:
@@ -150,12 +151,11 @@ class Constraint:
         except UnicodeDecodeError:  # forced up to within a character
             encoded = encode(forced.decode(errors="ignore"))
         for token in encoded:
-            spelled = self.vocabulary.tokens_V[token] or b""
             following = self.classes.step(state, token)
-            left = room - len(ids) - 1
-            if not forced.startswith(spelled) or following == DEAD or self.shortest(following) > left:
+            if following == DEAD or self.shortest(following) > room - len(ids) - 1:
                 break
-            if self._overruns(state, forced):
+            spelled = self.vocabulary.tokens_V[token] or b""
+            if not forced.startswith(spelled) or self._overruns(state, forced):
                 break
             ids.append(token)
             state, forced = following, forced[len(spelled) :]
@@ -228,29 +228,33 @@ class Constraint:
         window = self._window(ids_L, open_L, answer_start, window_end, limit, state)
         row_at = {int(position) - window.begin: row for row, position in enumerate(predicts_R)}
         layers = self.network.layers(window.start, window.evidence_W, window.final_S)
-        selections = self._selections(layers)
-
-        def lattice(temperature: float) -> Lattice:
-            rows: list[Row | None] = []
-            for index, selection in enumerate(selections):
-                logits_V = logits_RV[row_at[index]] if index in row_at else None
-                decided = bool(window.decided_W[index])
-                rows.append(None if decided else reduce_row(logits_V, selection, temperature, logits_RV.shape[1]))
-            return Lattice(
-                network=self.network, start=window.start, final_S=window.final_S, layers_W=layers, rows_W=rows
-            )
-
-        believed = lattice(1.0)
+        logits_W = [logits_RV[row_at[index]] if index in row_at else None for index in range(len(layers))]
+        believed, *others = self._lattices(window, layers, logits_W, {1.0, temperature or 1.0})
         if temperature > 0 and uniforms_R2 is not None:
-            drawn_from = believed if temperature == 1 else lattice(temperature)
             uniforms_W2 = np.full((len(layers), 2), np.nan)
             for index, row in row_at.items():
                 if index >= 0:
                     uniforms_W2[index] = uniforms_R2[row]
-            path = drawn_from.draw(uniforms_W2)
+            path = (others or [believed])[0].draw(uniforms_W2)
         else:
             path = believed.best()
         return _answer(believed, window, path, ids_L, predicts_R)
+
+    def _lattices(
+        self, window: "_Window", layers: Sequence[Layer], logits_W: Sequence[Logits | None], temperatures: set[float]
+    ) -> list[Lattice]:
+        """One per temperature, that of 1 first."""
+        selections = self._selections(layers)
+        lattices: list[Lattice] = []
+        for temperature in sorted(temperatures, key=lambda temperature: temperature != 1):
+            rows = [
+                None if decided else reduce_row(logits_V, selection, temperature, len(self.vocabulary.tokens_V))
+                for decided, logits_V, selection in zip(window.decided_W, logits_W, selections, strict=True)
+            ]
+            lattices.append(
+                Lattice(network=self.network, start=window.start, final_S=window.final_S, layers_W=layers, rows_W=rows)
+            )
+        return lattices
 
     def _window(
         self, ids_L: IntArray, open_L: BoolArray, answer_start: int, window_end: int, limit: int, state: int | None
@@ -332,30 +336,39 @@ class ConstraintCache:
     """
 
     capacity: int = 64
-    _entries: dict[bytes, Constraint] = field(default_factory=dict, init=False)
+    _entries: dict[Hashable, Constraint] = field(default_factory=dict[Hashable, Constraint], init=False)
     _lock: threading.Lock = field(default_factory=threading.Lock, init=False)
 
     def get(
         self,
-        automaton: Automaton,
+        source: Hashable,
+        build: Callable[[], Automaton],
         vocabulary: Vocabulary,
         *,
         eos_ids: Collection[int],
         filler_ids: Collection[int] = (),
         param: str | None = None,
     ) -> Constraint:
-        """The constraint, compiled if it is not there; arguments and errors as in `Constraint.compile`."""
-        digest = hashlib.blake2b(vocabulary.fingerprint, digest_size=16)
-        digest.update(repr((automaton.start, sorted(eos_ids), sorted(filler_ids))).encode())
-        digest.update(np.ascontiguousarray(automaton.accepting_S).tobytes())
-        digest.update(np.ascontiguousarray(automaton.next_SB).tobytes())
-        key = digest.digest()
+        """The constraint, compiled if it is not there.
+
+        Args:
+            source: what the language is made of: equal values must mean equal languages (a schema as sorted JSON).
+            build: makes the automaton; called only if the constraint is not there.
+            vocabulary: as in `Constraint.compile`, like all below.
+            eos_ids: end the answer.
+            filler_ids: may fill the positions behind the end.
+            param: the request field that errors name.
+
+        Raises:
+            RequestError: from `build` or `Constraint.compile`; nothing is kept then.
+        """
+        key = (source, vocabulary.fingerprint, frozenset(eos_ids), frozenset(filler_ids))
         with self._lock:
             found = self._entries.pop(key, None)
             if found is not None:
                 self._entries[key] = found
                 return found
-        compiled = Constraint.compile(automaton, vocabulary, eos_ids=eos_ids, filler_ids=filler_ids, param=param)
+        compiled = Constraint.compile(build(), vocabulary, eos_ids=eos_ids, filler_ids=filler_ids, param=param)
         with self._lock:
             self._entries[key] = compiled
             while len(self._entries) > self.capacity:

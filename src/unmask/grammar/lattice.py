@@ -6,7 +6,7 @@ passes there. Weights are products over positions, so maxima, sums and draws ove
 Shape suffixes: W positions of the window, V rows of the model's head, T tokens of a selection, S states (END is the
 last), C token classes, P pairs of a layer, G groups: distinct sets of classes that join two states.
 
-Source: DINGO, arXiv 2505.23061, section 4 (dynamic program over positions and states of the automaton).
+Source: DINGO, arXiv 2505.23061 (the dynamic program over positions and states of the automaton).
 Departs from the source: it runs on classes of tokens that are told apart by nothing; besides the best filling it gives
 the partition function, exact marginals and exact draws; decided tokens are evidence at any position; the last state is
 restricted to those that can still be completed within the tokens left.

@@ -82,10 +82,10 @@ class Network:
         starts = np.searchsorted(self.classes.class_V[order], np.arange(self.classes.num_classes + 1))
         return order, starts
 
-    def tokens_of(self, token_class: int) -> IntArray:
-        """Ids of one class, ascending."""
-        order, starts = self.tokens_by_class
-        return order[starts[token_class] : starts[token_class + 1]]
+    def prepare(self) -> None:
+        """Computes now what the first window would otherwise wait for."""
+        _ = self.tokens_by_class, self._pairs_and_groups, self._last_pairs, self.classes.edges_from_C
+        self.classes.step(self.classes.start, 0)
 
     @cached_property
     def _pairs_and_groups(self) -> tuple[Layer, tuple[IntArray, ...]]:

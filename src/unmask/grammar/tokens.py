@@ -19,11 +19,14 @@ from numpy.typing import NDArray
 from unmask.core.canvas import BoolArray, IntArray
 from unmask.core.errors import CheckpointError, RequestError
 from unmask.grammar.automaton import DEAD, Automaton
+from unmask.grammar.build import TooLargeError
 
 NEVER = 0
 """The class of tokens that no accepted text holds."""
 
 _DEAD_MAP, _IDENTITY, _UNKNOWN = 0, 1, -1
+_AT_ONCE = 1_000_000
+"""Entries of maps that are worked on at a time: bounds the memory."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -212,7 +215,7 @@ def classify(
     *,
     eos_ids: Collection[int],
     filler_ids: Collection[int] = (),
-    max_edges: int = 4_000_000,
+    max_edges: int = 2_000_000,
     param: str | None = None,
 ) -> TokenClasses:
     """Lifts an automaton over bytes to tokens.
@@ -229,7 +232,8 @@ def classify(
         param: the request field that errors name.
 
     Raises:
-        RequestError: no text of the language can be spelled with these tokens, or there are more than `max_edges`.
+        RequestError: no text of the language can be spelled with these tokens.
+        TooLargeError: there are more than `max_edges`.
     """
     maps = _Maps(automaton, max_edges=max_edges, param=param)
     map_V = maps.read(vocabulary)
@@ -290,7 +294,7 @@ class _Maps:
             self._maps.append((source, target))
             self._size += len(source)
             if self._size > self._max_edges:
-                raise RequestError(
+                raise TooLargeError(
                     f"needs more than {self._max_edges} transitions between tokens; use smaller bounds or less of it",
                     param=self._param,
                 )
@@ -318,7 +322,10 @@ class _Maps:
         found = known[keys]
         missing = np.unique(keys[found == _UNKNOWN])
         if len(missing):
-            self._compose(missing)
+            sizes = np.array([len(self._maps[int(key) // self._num_kinds][0]) for key in missing])
+            cuts = np.flatnonzero(np.diff(np.cumsum(sizes) // _AT_ONCE)) + 1
+            for part in np.split(missing, cuts):
+                self._compose(part)
             found = self._next_FK.reshape(-1)[keys]
         return found
 
