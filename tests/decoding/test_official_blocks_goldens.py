@@ -254,7 +254,7 @@ def run_engine(golden: Golden, run: OfficialBlocks, max_rows: int) -> Running:
         eos_ids=run.eos_ids,
         random=RandomStream(seed=0),
         canvas=run.rule.begin(np.array(run.prompt), run.max_tokens),
-        cache=BlockCausalCache(replace(shape, align=run.block_size, logit_shift=run.logit_shift)),
+        cache=BlockCausalCache(replace(shape, align=run.block_size, logit_shift=run.logit_shift, fixed_canvas=False)),
         num_reserved=0,
         deadline=None,
     )

@@ -19,6 +19,10 @@ from unmask.decoding.sampling import Sampling
 CacheKind = Literal["none", "prefix", "dual"]
 
 
+class NotReproducedError(ConfigError):
+    """A quirk or a setting of an official function that is known and left out on purpose; the message says which."""
+
+
 @dataclass(kw_only=True)
 class _Call:
     """Arguments of one call; every one must be taken or the call is refused."""
@@ -38,7 +42,7 @@ class _Call:
     def only(self, name: str, *values: object) -> None:
         """Refuses values of an argument that are not reproduced."""
         if self.take(name, values[0]) not in values:
-            raise ConfigError(f"{name}={self.parameters[name]!r} is not reproduced; only {values[0]!r} is")
+            raise NotReproducedError(f"{name}={self.parameters[name]!r} is not reproduced; only {values[0]!r} is")
 
     def layout(self) -> FixedCanvas:
         return FixedCanvas(mask_token_id=self.take("mask_id", self.mask_token_id))
@@ -271,3 +275,6 @@ _FUNCTIONS: Mapping[str, Callable[[_Call], DecodingRule]] = {
     "fast_dllm_v1_dream.diffusion_generate[block]": _dream_block,
     "fast_dllm_v1_dream.diffusion_generate[global]": _dream_global,
 }
+
+FIXED_CANVAS_FUNCTIONS = frozenset(_FUNCTIONS)
+"""`family.function` of every call that `official_rule` knows."""

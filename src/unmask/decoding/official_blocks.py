@@ -15,6 +15,7 @@ from unmask.core.errors import ConfigError, unknown_name
 from unmask.decoding.bd3lm_schedule import ScheduledBlocks
 from unmask.decoding.editing import EditThresholds, Floor, Llada20, Llada21
 from unmask.decoding.fast_dllm_v2 import FastDllmV2, SubBlocks
+from unmask.decoding.official import NotReproducedError
 from unmask.decoding.rules import Window
 from unmask.decoding.sampling import Sampling
 from unmask.decoding.sdar import Sdar, SdarSchedule, Strategy
@@ -81,10 +82,10 @@ class _Call:
         return Window(size=size, mask_token_id=self.mask_token_id, eos_ids=eos_ids, align=size)
 
     def refuse_other(self, **served: object) -> None:
-        """Raises ConfigError if a parameter that we honour in one setting only has another."""
+        """Raises NotReproducedError if a parameter that we honour in one setting only has another."""
         for name, value in served.items():
             if self.parameters.get(name, value) != value:
-                raise ConfigError(f"{name}={self.parameters[name]!r} is not reproduced; only {value!r} is")
+                raise NotReproducedError(f"{name}={self.parameters[name]!r} is not reproduced; only {value!r} is")
 
 
 def official_blocks(
@@ -205,7 +206,7 @@ def _fast_dllm_v2(call: _Call) -> OfficialBlocks:
     call.refuse_other(temperature=0, use_block_cache=False)  # the sub-block cache is approximate
     size, num_prompt = given.get("block_size", 32), len(call.prompt)
     if num_prompt == size:
-        raise ConfigError("the official code does not read a prompt of exactly one block; give another prompt")
+        raise NotReproducedError("the official code does not read a prompt of exactly one block; give another prompt")
     eos_ids = frozenset([given["stop_token"]]) if "stop_token" in given else call.eos_ids
     sub_blocks = SubBlocks(threshold=given.get("threshold", 1), size=given.get("small_block_size", 8))
     end = (num_prompt // size + given["max_new_tokens"] // size) * size
@@ -258,3 +259,6 @@ _FUNCTIONS: Mapping[str, Callable[[_Call], OfficialBlocks]] = {
     "fast_dllm_v2.generate": _fast_dllm_v2,
     "a2d.BD3LMSampler.sample": _bd3lm,
 }
+
+BLOCK_FUNCTIONS = frozenset(_FUNCTIONS)
+"""`family.function` of every call that `official_blocks` knows."""
