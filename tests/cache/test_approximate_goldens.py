@@ -1,63 +1,45 @@
 """Fast-dLLM's cached samplers against the official code: rule, approximate cache and the engine's own step together."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
-from tests.decoding.golden_canvases import Recorded, find_case, folders_of, loaded, read_cases, row_of
-from unmask.cache.approximate import ApproximateCache, Reuse
-from unmask.decoding.official import official_cache, official_length, official_rule
-from unmask.decoding.rules import is_finished
-from unmask.engine.runner import denoise
-from unmask.engine.sequence import Decoding
-from unmask.engine.settings import cache_shape
+from tests.decoding.golden_cases import assert_official, call_of, folder_of, folders_of, loaded
+from unmask.decoding.official import official_cache
+from unmask.verify.running import Run, run_engine
+from unmask.verify.traces import forward_of_each
 
 CASES = [
     (folder, case["name"])
     for folder in folders_of("fast_dllm_v1_llada", "fast_dllm_v1_dream")
-    for case in read_cases(folder)["cases"]
+    for case in folder_of(folder).cases
     if case["kind"] == "generate" and official_cache(case["function"], case["parameters"]) != "none"
 ]
 
 
-def run(folder: str, name: str, refresh_every: int) -> tuple[Recorded, Decoding]:
-    case = find_case(folder, name)
-    parameters, mask_token_id = case["parameters"], read_cases(folder)["special_tokens"]["mask_token_id"]
-    model, row = loaded(folder), row_of(case, 0, mask_token_id)
-    rule = official_rule(folder.split("/")[0], case["function"], parameters, mask_token_id=mask_token_id)
-    kind = official_cache(case["function"], parameters)
-    assert kind != "none"
-    reuse = Reuse(kind=kind, block_length=parameters["block_length"], refresh_every=refresh_every)
-    watched = Recorded(rule)
-    decoding = Decoding(
-        rule=watched,
-        random=row.random,
-        canvas=watched.begin(row.prompt, official_length(parameters)),
-        cache=ApproximateCache(cache_shape(model.config, model.traits), reuse),
-    )
-    while not is_finished(decoding.canvas, frozenset()):
-        denoise(model.model, [(decoding, 1000)])
-    return watched, decoding
+def run(folder: str, name: str, refresh_every: int) -> Run:
+    call = call_of(folder, name)
+    assert call.reuse is not None
+    return run_engine(replace(call, reuse=replace(call.reuse, refresh_every=refresh_every)), loaded(folder))
 
 
 @pytest.mark.parametrize(("folder", "name"), CASES)
 def test_official_ids_and_forwards(folder: str, name: str) -> None:
-    case = find_case(folder, name)
-    watched, decoding = run(folder, name, 0)
-    assert decoding.canvas.ids_L.tolist() == case["output_ids"][0]
-    assert decoding.num_forwards == case["nfe"]
-    assert watched.forward_of_each() == case["commit_forward"][0]
+    assert "commit_forward" in folder_of(folder).case(name)
+    assert_official(folder, name, run(folder, name, 0))
 
 
 def test_refreshing_always_equals_no_cache() -> None:
     """With a refresh in every forward, the cached call gives what the uncached one gives."""
     folder = "fast_dllm_v1_llada/threshold"
-    plain = find_case(folder, "p13-thr0.9-generate")
-    watched, decoding = run(folder, "p13-thr0.9-generate_with_dual_cache", 1)
-    assert decoding.canvas.ids_L.tolist() == plain["output_ids"][0]
-    assert decoding.num_forwards == plain["nfe"]
-    assert watched.forward_of_each() == plain["commit_forward"][0]
-    _, stale = run(folder, "p13-thr0.9-generate_with_dual_cache", 0)
-    assert (stale.canvas.ids_L != decoding.canvas.ids_L).any(), "the case shows what the cache changes"
+    plain = folder_of(folder).case("p13-thr0.9-generate")
+    fresh = run(folder, "p13-thr0.9-generate_with_dual_cache", 1)
+    assert fresh.ids == plain["output_ids"][0]
+    assert fresh.num_forwards == plain["nfe"]
+    assert forward_of_each(fresh.watched) == plain["commit_forward"][0]
+    stale = run(folder, "p13-thr0.9-generate_with_dual_cache", 0)
+    assert stale.ids != fresh.ids, "the case shows what the cache changes"
 
 
 def test_cases_are_there() -> None:
