@@ -19,6 +19,7 @@ from unmask.models.loading import Loaded, load
 from unmask.models.saving import official_tensors, save_checkpoint
 from unmask.models.source import SafetensorsSource
 from unmask.models.transformer import Attend, Transformer
+from unmask.verify.logits import two_streams
 
 GOLDENS = Path(__file__).parents[1] / "goldens"
 FOLDERS = ("mdlm/small", "bd3lm/block4")
@@ -101,15 +102,6 @@ def test_the_noise_level_reaches_every_block() -> None:
     )
     close(told[case["positions"]], tensors[case["tensor"]][0])
     assert (told - at_rest).abs().max() > 0.01, "sigma makes a difference"
-
-
-def two_streams(length: int, block_size: int) -> Tensor:
-    """Training's [x_t ; x_0]: noisy rows see their own noisy block and clean blocks before it, clean rows see
-    clean blocks up to their own."""
-    block = torch.arange(length) // block_size
-    same, before = block[:, None] == block[None], block[:, None] > block[None]
-    nothing = torch.zeros_like(same)
-    return torch.cat((torch.cat((same, before), 1), torch.cat((nothing, before | same), 1)))
 
 
 def test_bd3lm_goldens(tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ VERBS: Mapping[str, str] = {
     "chat": "talk to a model in the terminal and watch it denoise",
     "generate": "answer prompts from the command line or standard input",
     "convert": "turn an autoregressive checkpoint into a diffusion language model",
+    "inspect": "say what a model is and what it can be asked for, without loading it",
     "verify": "run recorded cases and compare logits, ids and forwards",
     "schema": "check what a JSON schema compiles to and which instances it allows",
     "demo": "race the decoding modes on a small tool-calling agent",

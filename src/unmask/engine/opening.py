@@ -7,6 +7,7 @@ from typing import Any, Literal
 
 from unmask.core.errors import CheckpointError, UnmaskError, unknown_name
 from unmask.models import smol_agent
+from unmask.models.config import ModelConfig, Traits
 from unmask.models.families import FAMILIES, family_of
 from unmask.models.hub import fetch_checkpoint, is_hub_name
 from unmask.models.linear import Int8Linear, LinearFactory, TiledLinear
@@ -19,6 +20,23 @@ Precision = Literal["auto", "int8", "fp32"]
 EMBEDDED = "smol-agent"
 LINEARS: Mapping[Precision, LinearFactory] = {"auto": Int8Linear, "int8": Int8Linear, "fp32": TiledLinear}
 """How projections are kept; "auto" is what is fastest on a CPU."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Facts:
+    """What config.json says, checked; no weights are read for it.
+
+    Attributes:
+        family: key of `unmask.models.families.FAMILIES`.
+        architecture: as config.json names it.
+        config: shape.
+        traits: with every id that ends an answer.
+    """
+
+    family: str
+    architecture: str
+    config: ModelConfig
+    traits: Traits
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,8 +73,15 @@ class OpenModel:
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Files:
-    """Where the parts of a model lie."""
+class ModelFiles:
+    """Where the parts of a model lie.
+
+    Attributes:
+        folder: of the checkpoint.
+        adapter: LoRA folder merged at load, or None.
+        template: a chat template in place of the checkpoint's, or None.
+        model_id: name under which it is served.
+    """
 
     folder: Path
     adapter: Path | None
@@ -97,18 +122,19 @@ def open_model(
 
 
 def _open_named(name: str, cache_dir: Path, precision: Precision, progress: Callable[[str], None]) -> OpenModel:
-    files = _locate(name, cache_dir, progress)
+    files = locate(name, cache_dir, progress)
     try:
         return _open(files, precision)
     except OSError as error:
         raise CheckpointError(f"cannot read {files.folder}: {error}") from error
 
 
-def _locate(name: str, cache_dir: Path, progress: Callable[[str], None]) -> _Files:
+def locate(name: str, cache_dir: Path, progress: Callable[[str], None]) -> ModelFiles:
+    """Finds a model's files; see `open_model`."""
     try:
         folder = Path(name).expanduser()
         if folder.is_dir():
-            return _Files(folder=folder, adapter=None, template=None, model_id=folder.resolve().name)
+            return ModelFiles(folder=folder, adapter=None, template=None, model_id=folder.resolve().name)
         if folder.exists():
             raise CheckpointError(f"{name} is a file; give the checkpoint's folder")
     except (OSError, RuntimeError) as error:  # RuntimeError: ~user of nobody
@@ -117,18 +143,18 @@ def _locate(name: str, cache_dir: Path, progress: Callable[[str], None]) -> _Fil
         if not (smol_agent.ADAPTER / "adapter_config.json").is_file():
             raise CheckpointError(f"this installation lacks {EMBEDDED}'s adapter ({smol_agent.ADAPTER}); install again")
         base = smol_agent.prepare(cache_dir, progress)
-        return _Files(folder=base, adapter=smol_agent.ADAPTER, template=smol_agent.TEMPLATE, model_id=EMBEDDED)
+        return ModelFiles(folder=base, adapter=smol_agent.ADAPTER, template=smol_agent.TEMPLATE, model_id=EMBEDDED)
     if is_hub_name(name):
         progress(f"looking for {name} in the Hugging Face cache and on the hub")
-        return _Files(folder=fetch_checkpoint(name), adapter=None, template=None, model_id=name)
+        return ModelFiles(folder=fetch_checkpoint(name), adapter=None, template=None, model_id=name)
     if "/" in name or name.startswith("."):
         raise CheckpointError(f"no checkpoint folder at {name}; give the path of one, or {EMBEDDED!r}")
     unknown = unknown_name("model", name, [EMBEDDED])
     raise type(unknown)(f"{unknown}; the path of a checkpoint folder and a hub name (org/name) work too")
 
 
-def _open(files: _Files, precision: Precision) -> OpenModel:
-    eos_ids = _check_config(files)
+def _open(files: ModelFiles, precision: Precision) -> OpenModel:
+    eos_ids = read_facts(files).traits.eos_ids
     tokenizer = Tokenizer.load(files.folder, eos_ids)
     template = ChatTemplate.load(files.template) if files.template else find_template(files.folder)
     loaded = load(files.folder, linear=LINEARS[precision], adapter=files.adapter)
@@ -147,14 +173,19 @@ def _open(files: _Files, precision: Precision) -> OpenModel:
     )
 
 
-def _check_config(files: _Files) -> frozenset[int]:
-    """Checks config.json without reading weights; returns the ids that end an answer."""
+def read_facts(files: ModelFiles) -> Facts:
+    """Reads and checks config.json and generation_config.json, without weights.
+
+    Raises:
+        CheckpointError: unknown architecture, or a field that is absent or makes no sense; one line.
+    """
     folder = files.folder
     raw = read_json(folder / "config.json")
     if files.adapter is not None:
         raw |= {"unmask": read_json(files.adapter / "adapter_config.json").get("unmask", {})}
     try:
-        family = FAMILIES[family_of(raw)]
+        name = family_of(raw)
+        family = FAMILIES[name]
         config = family.build_config(raw)
         traits = check_traits(family.build_traits(raw, config), config)
         eos_ids = traits.eos_ids | _eos_of(_read_if_there(folder / "generation_config.json"))
@@ -167,7 +198,9 @@ def _check_config(files: _Files) -> frozenset[int]:
     bad = [i for i in eos_ids if not isinstance(i, int) or not 0 <= i < config.vocab_size]
     if bad:
         raise CheckpointError(f"eos_token_id {bad[0]!r} in {folder} is outside the vocabulary of {config.vocab_size}")
-    return eos_ids
+    return Facts(
+        family=name, architecture=raw["architectures"][0], config=config, traits=replace(traits, eos_ids=eos_ids)
+    )
 
 
 def _eos_of(raw: Mapping[str, Any]) -> frozenset[int]:

@@ -208,13 +208,13 @@ def make_rule(params: SamplingParams, traits: Traits) -> DecodingRule:
     """The decoding rule of an admitted request."""
     given = Given(params=params, traits=traits)
     if params.mode is Mode.DIFFUSION:
-        return RULES[params.rule or _default(params, traits)].build(given)
+        return RULES[params.rule or default_rule(params, traits)].build(given)
     if params.lookup is not None:
         return Lookup(window=given.window, sampling=given.sampling, num_drafts=params.lookup)
     return Verify(window=given.window, sampling=given.sampling)
 
 
-def _default(params: SamplingParams, traits: Traits) -> str:
+def default_rule(params: SamplingParams, traits: Traits) -> str:
     """The rule of a request that names none."""
     if traits.attention is AttentionPattern.BIDIRECTIONAL:
         return "parallel" if params.num_steps is None else "low_confidence"

@@ -76,6 +76,18 @@ class SafetensorsSource:
         """Shape of one tensor, without reading it."""
         return tuple(self._handles[name].get_slice(name).get_shape())
 
+    def value_bytes(self, name: str) -> int:
+        """Bytes that one value of a tensor takes in its file.
+
+        Raises:
+            CheckpointError: a dtype that this version does not know.
+        """
+        kind = self._handles[name].get_slice(name).get_dtype()
+        digits = "".join(char for char in kind.partition("_")[0] if char.isdigit())
+        if kind != "BOOL" and not digits:
+            raise CheckpointError(f"tensor {name!r} has the unknown dtype {kind}")
+        return 1 if kind == "BOOL" else max(int(digits) // 8, 1)
+
     def _checked(self, name: str, take: Callable[[Any], Tensor]) -> Tensor:
         if name not in self._handles:
             raise CheckpointError(f"the checkpoint has no tensor {name!r}")
