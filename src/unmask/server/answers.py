@@ -1,32 +1,53 @@
-"""One chat request's answer: whole, or as server-sent events. Also the one place that decides how it ended."""
+"""One request's answer: whole, or as server-sent events. Also the one place that decides how it ended."""
 
-import hashlib
 import json
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
+from typing import Protocol
 
 from unmask.server.assembly import Aborted, Finished
 from unmask.server.errors import ApiError, as_api_error, timed_out
 from unmask.server.generation import Failed, Generation, News
 from unmask.server.metrics import Outcome, ServerMetrics, outcome_of
 from unmask.server.prepare import PreparedChat
-from unmask.server.replies import (
-    ChatReply,
-    ChoiceDelta,
-    ChoiceReply,
-    ChunkReply,
-    DeltaReply,
-    DenoisingUsage,
-    FinishName,
-    Function,
-    MessageReply,
-    PromptDetails,
-    ToolCallReply,
-    UsageReply,
-)
+from unmask.server.replies import DenoisingUsage, FinishName, PromptDetails, UsageReply
 from unmask.text.toolcalls import ContentDelta, ToolCall
 
 _DONE = b"data: [DONE]\n\n"
+
+
+class Form(Protocol):
+    """How one endpoint writes an answer; events are whole server-sent events."""
+
+    def whole(
+        self,
+        contents: Sequence[str],
+        calls: Sequence[Sequence[ToolCall]],
+        reasons: Sequence[FinishName],
+        usage: UsageReply,
+    ) -> bytes:
+        """The body of an answer that is not streamed; one text, its calls and one finish reason per choice."""
+        ...
+
+    def opening(self) -> list[bytes]:
+        """Events before the first piece."""
+        ...
+
+    def content(self, choice: int, text: str) -> bytes:
+        """The event of new text."""
+        ...
+
+    def call(self, choice: int, call: ToolCall) -> bytes:
+        """The event of a whole call."""
+        ...
+
+    def end(self, choice: int, reason: FinishName) -> bytes:
+        """The event of a complete choice."""
+        ...
+
+    def counts(self, usage: UsageReply) -> bytes:
+        """The event of the token counts."""
+        ...
 
 
 class Answer:
@@ -37,7 +58,7 @@ class Answer:
     Args:
         prepared: the request.
         generation: its running choices.
-        model_id: shown in the answer.
+        form: how the endpoint writes it.
         metrics: counts the outcome.
         received_at: `time.perf_counter()` when the request came in.
     """
@@ -47,20 +68,18 @@ class Answer:
         prepared: PreparedChat,
         generation: Generation,
         *,
-        model_id: str,
+        form: Form,
         metrics: ServerMetrics,
         received_at: float,
     ) -> None:
         self._prepared = prepared
         self._generation = generation
-        self._model_id = model_id
+        self._form = form
         self._metrics = metrics
         self._received_at = received_at
-        self._created = int(time.time())
         self._news = generation.news()
         self._first: News | None = None
         self._counted = False
-        self._num_calls = [0] * len(prepared.requests)
 
     async def whole(self) -> bytes:
         """Waits for all choices and returns the body of the answer.
@@ -70,30 +89,19 @@ class Answer:
         """
         num_choices = len(self._prepared.requests)
         contents = ["" for _ in range(num_choices)]
-        calls: list[list[ToolCallReply]] = [[] for _ in range(num_choices)]
+        calls: list[list[ToolCall]] = [[] for _ in range(num_choices)]
         async for choice, piece in self._news:
             match piece:
                 case ContentDelta():
                     contents[choice] += piece.text
                 case ToolCall():
-                    calls[choice].append(self._call(choice, piece))
+                    calls[choice].append(piece)
                 case Finished():
                     pass
                 case Aborted() | Failed():
                     raise self._fail(piece)
-        choices = [
-            _choice(index, contents[index], calls[index], self._generation.finished[index].reason)
-            for index in range(num_choices)
-        ]
-        reply = ChatReply(
-            id=self._prepared.id,
-            object="chat.completion",
-            created=self._created,
-            model=self._model_id,
-            choices=choices,
-            usage=self._complete(),
-        )
-        return reply.to_bytes()
+        reasons: list[FinishName] = [self._generation.finished[index].reason for index in range(num_choices)]
+        return self._form.whole(contents, calls, reasons, self._complete())
 
     async def start(self) -> None:
         """Waits for the first piece, so that what fails before it becomes a status and not an event.
@@ -107,22 +115,22 @@ class Answer:
 
     async def events(self) -> AsyncIterator[bytes]:
         """Yields server-sent events; a failure becomes the last one."""
-        for index in range(len(self._prepared.requests)):
-            yield self._event(index, DeltaReply(role="assistant", content=""))
+        for event in self._form.opening():
+            yield event
         async for choice, piece in self._all_news():
             match piece:
                 case ContentDelta():
-                    yield self._event(choice, DeltaReply(content=piece.text))
+                    yield self._form.content(choice, piece.text)
                 case ToolCall():
-                    yield self._event(choice, DeltaReply(tool_calls=[self._call(choice, piece)]))
+                    yield self._form.call(choice, piece)
                 case Finished():
-                    yield self._event(choice, DeltaReply(), piece.reason)
+                    yield self._form.end(choice, piece.reason)
                 case Aborted() | Failed():
                     yield b"data: " + json.dumps(self._fail(piece).body).encode() + b"\n\n"
                     return
         usage = self._complete()
         if self._prepared.include_usage:
-            yield self._chunk([], usage).to_event()
+            yield self._form.counts(usage)
         yield _DONE
 
     def close(self) -> None:
@@ -170,44 +178,15 @@ class Answer:
             prompt_tokens=self._prepared.prompt_length,
             completion_tokens=num_tokens,
             total_tokens=self._prepared.prompt_length + num_tokens,
-            # Choices share one prompt; what every one of them found in the cache was there before the request.
-            prompt_tokens_details=PromptDetails(cached_tokens=min(choice.num_prefix_cached for choice in finished)),
+            prompt_tokens_details=PromptDetails(cached_tokens=self._num_cached()),
             unmask=DenoisingUsage(num_forwards=num_forwards, tokens_per_forward=round(tokens_per_forward, 3)),
         )
 
-    def _call(self, choice: int, call: ToolCall) -> ToolCallReply:
-        """Gives a call its index and an id that follows from the answer's id."""
-        index = self._num_calls[choice]
-        self._num_calls[choice] += 1
-        key = f"{self._prepared.id}/{choice}/{index}".encode()
-        fields = ToolCallReply(
-            id=f"call_{hashlib.blake2b(key, digest_size=12).hexdigest()}",
-            type="function",
-            function=Function(name=call.name, arguments=call.arguments),
-        )
-        return fields.model_copy(update={"index": index}) if self._prepared.stream else fields
-
-    def _event(self, choice: int, delta: DeltaReply, reason: FinishName | None = None) -> bytes:
-        return self._chunk([ChoiceDelta(index=choice, delta=delta, logprobs=None, finish_reason=reason)]).to_event()
-
-    def _chunk(self, choices: list[ChoiceDelta], usage: UsageReply | None = None) -> ChunkReply:
-        chunk = ChunkReply(
-            id=self._prepared.id,
-            object="chat.completion.chunk",
-            created=self._created,
-            model=self._model_id,
-            choices=choices,
-        )
-        # With include_usage every chunk has the field, null until the last; without it none has.
-        return chunk.model_copy(update={"usage": usage}) if self._prepared.include_usage else chunk
-
-
-def _choice(index: int, content: str, calls: list[ToolCallReply], reason: FinishName) -> ChoiceReply:
-    if calls:
-        message = MessageReply(role="assistant", content=content or None, refusal=None, tool_calls=calls)
-    else:
-        message = MessageReply(role="assistant", content=content, refusal=None)
-    return ChoiceReply(index=index, message=message, logprobs=None, finish_reason=reason)
+    def _num_cached(self) -> int:
+        """Choices of one prompt share it: what every one of them found in the cache was there before the request."""
+        found, group = self._generation.finished, self._prepared.num_choices
+        firsts = range(0, len(self._prepared.requests), group)
+        return sum(min(found[i].num_prefix_cached for i in range(first, first + group)) for first in firsts)
 
 
 def _given_up() -> ApiError:

@@ -6,8 +6,11 @@ from collections.abc import Awaitable, Callable
 from fastapi import Depends, FastAPI, Request
 
 from unmask.core.request import Backend
-from unmask.server import chat, info, metrics
+from unmask.server import endpoint, info, metrics
+from unmask.server.chat import CHAT
+from unmask.server.completions import COMPLETIONS
 from unmask.server.errors import ApiError, install_handlers
+from unmask.server.generation import Dispatcher
 from unmask.server.prepare import ServedModel, TextTokenizer
 from unmask.server.settings import ServerSettings
 from unmask.text.chat import ChatTemplate
@@ -30,7 +33,9 @@ def create_app(
     guarded = [Depends(_key_check(settings.api_key))]
     app = FastAPI(title="unmask", docs_url=None, redoc_url=None, openapi_url=None)  # the docs pages load from a CDN
     install_handlers(app)
-    app.include_router(chat.router(backend, served, counts, guarded))
+    dispatcher = Dispatcher(backend, served)
+    for surface in (CHAT, COMPLETIONS):
+        app.include_router(endpoint.router(surface, dispatcher, served, counts, guarded))
     app.include_router(info.models_router(settings, guarded))
     app.include_router(info.health_router(backend, settings))
     app.include_router(metrics.router(counts))

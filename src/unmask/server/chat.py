@@ -1,118 +1,110 @@
-"""POST /v1/chat/completions."""
+"""POST /v1/chat/completions: how its answer is written."""
 
-import asyncio
+import hashlib
 import time
-import uuid
-from collections.abc import Coroutine, Sequence
-from typing import Any, TypeVar
+from collections.abc import Sequence
 
-from fastapi import APIRouter, Request
-from fastapi.params import Depends
-from fastapi.responses import Response, StreamingResponse
-from starlette.requests import ClientDisconnect
-from starlette.types import Receive, Scope, Send
-
-from unmask.core.errors import UnmaskError
-from unmask.core.request import Backend
-from unmask.server.answers import Answer
-from unmask.server.body import read_body
-from unmask.server.errors import as_api_error
-from unmask.server.generation import Dispatcher
-from unmask.server.metrics import Outcome, ServerMetrics, outcome_of
-from unmask.server.prepare import PreparedChat, ServedModel, prepare
-
-T = TypeVar("T")
-
-# Parsing and tokenising more than this would hold up other requests' events, so it goes to a thread.
-_INLINE_BYTES = 64 * 1024
+from unmask.server.endpoint import Surface
+from unmask.server.prepare import PreparedChat, prepare
+from unmask.server.replies import (
+    ChatReply,
+    ChoiceDelta,
+    ChoiceReply,
+    ChunkReply,
+    DeltaReply,
+    FinishName,
+    Function,
+    MessageReply,
+    ToolCallReply,
+    UsageReply,
+)
+from unmask.text.toolcalls import ToolCall
 
 
-def router(backend: Backend, served: ServedModel, metrics: ServerMetrics, dependencies: Sequence[Depends]) -> APIRouter:
-    """The chat completions route."""
-    endpoint = _ChatEndpoint(backend, served, metrics)
-    routes = APIRouter(dependencies=dependencies)
-    routes.add_api_route("/v1/chat/completions", endpoint.create, methods=["POST"], response_class=Response)
-    return routes
+class ChatForm:
+    """Writes one answer; see `answers.Form`."""
 
+    def __init__(self, prepared: PreparedChat, model_id: str) -> None:
+        self._prepared = prepared
+        self._model_id = model_id
+        self._created = int(time.time())
+        self._num_calls = [0] * len(prepared.requests)
 
-class _ChatEndpoint:
-    def __init__(self, backend: Backend, served: ServedModel, metrics: ServerMetrics) -> None:
-        self._served = served
-        self._metrics = metrics
-        self._dispatcher = Dispatcher(backend, served)
-
-    async def create(self, request: Request) -> Response:
-        """Answers one request; the life of a request in one screen."""
-        received_at = time.perf_counter()
-        chat_id = f"chatcmpl-{uuid.uuid4().hex}"
-        try:
-            prepared = await self._prepare(request, chat_id)
-        except ClientDisconnect:
-            self._metrics.count(Outcome.DISCONNECTED)
-            raise
-        except UnmaskError as error:
-            refusal = as_api_error(error)
-            refusal.headers["x-request-id"] = chat_id
-            self._metrics.count(outcome_of(refusal))
-            raise refusal from error
-        answer = Answer(
-            prepared,
-            self._dispatcher.start(prepared),
-            model_id=self._served.settings.model_id,
-            metrics=self._metrics,
-            received_at=received_at,
+    def whole(
+        self,
+        contents: Sequence[str],
+        calls: Sequence[Sequence[ToolCall]],
+        reasons: Sequence[FinishName],
+        usage: UsageReply,
+    ) -> bytes:
+        """The body of an answer that is not streamed."""
+        choices = [
+            _choice(index, contents[index], [self._call(index, call) for call in calls[index]], reason)
+            for index, reason in enumerate(reasons)
+        ]
+        reply = ChatReply(
+            id=self._prepared.id,
+            object="chat.completion",
+            created=self._created,
+            model=self._model_id,
+            choices=choices,
+            usage=usage,
         )
-        headers = {"x-request-id": chat_id}
-        streaming = False
-        try:
-            if prepared.stream:
-                await _unless_disconnected(request, answer.start())
-                streaming = True
-                return _EventStream(answer, headers)
-            body = await _unless_disconnected(request, answer.whole())
-            return Response(body, media_type="application/json", headers=headers)
-        finally:
-            if not streaming:
-                answer.close()
+        return reply.to_bytes()
 
-    async def _prepare(self, request: Request, chat_id: str) -> PreparedChat:
-        raw = await read_body(request, self._served.settings.max_body_bytes)
-        if len(raw) <= _INLINE_BYTES:
-            return prepare(raw, self._served, chat_id)
-        return await asyncio.to_thread(prepare, raw, self._served, chat_id)
+    def opening(self) -> list[bytes]:
+        """Each choice begins with its role."""
+        return [self._event(i, DeltaReply(role="assistant", content="")) for i in range(len(self._num_calls))]
+
+    def content(self, choice: int, text: str) -> bytes:
+        """New text."""
+        return self._event(choice, DeltaReply(content=text))
+
+    def call(self, choice: int, call: ToolCall) -> bytes:
+        """A whole call in one delta."""
+        return self._event(choice, DeltaReply(tool_calls=[self._call(choice, call)]))
+
+    def end(self, choice: int, reason: FinishName) -> bytes:
+        """The choice's last event."""
+        return self._event(choice, DeltaReply(), reason)
+
+    def counts(self, usage: UsageReply) -> bytes:
+        """The token counts as an event."""
+        return self._chunk([], usage).to_event()
+
+    def _call(self, choice: int, call: ToolCall) -> ToolCallReply:
+        """Gives a call its index and an id that follows from the answer's id."""
+        index = self._num_calls[choice]
+        self._num_calls[choice] += 1
+        key = f"{self._prepared.id}/{choice}/{index}".encode()
+        fields = ToolCallReply(
+            id=f"call_{hashlib.blake2b(key, digest_size=12).hexdigest()}",
+            type="function",
+            function=Function(name=call.name, arguments=call.arguments),
+        )
+        return fields.model_copy(update={"index": index}) if self._prepared.stream else fields
+
+    def _event(self, choice: int, delta: DeltaReply, reason: FinishName | None = None) -> bytes:
+        return self._chunk([ChoiceDelta(index=choice, delta=delta, logprobs=None, finish_reason=reason)]).to_event()
+
+    def _chunk(self, choices: list[ChoiceDelta], usage: UsageReply | None = None) -> ChunkReply:
+        chunk = ChunkReply(
+            id=self._prepared.id,
+            object="chat.completion.chunk",
+            created=self._created,
+            model=self._model_id,
+            choices=choices,
+        )
+        # With include_usage every chunk has the field, null until the last; without it none has.
+        return chunk.model_copy(update={"usage": usage}) if self._prepared.include_usage else chunk
 
 
-class _EventStream(StreamingResponse):
-    """Server-sent events that close their answer however the connection ends."""
-
-    def __init__(self, answer: Answer, headers: dict[str, str]) -> None:
-        # The last header keeps nginx from collecting events.
-        headers = {**headers, "Cache-Control": "no-cache", "X-Accel-Buffering": "no"}
-        super().__init__(answer.events(), media_type="text/event-stream", headers=headers)
-        self._answer = answer
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        try:
-            await super().__call__(scope, receive, send)
-        finally:
-            self._answer.close()
+def _choice(index: int, content: str, calls: list[ToolCallReply], reason: FinishName) -> ChoiceReply:
+    if calls:
+        message = MessageReply(role="assistant", content=content or None, refusal=None, tool_calls=calls)
+    else:
+        message = MessageReply(role="assistant", content=content, refusal=None)
+    return ChoiceReply(index=index, message=message, logprobs=None, finish_reason=reason)
 
 
-async def _unless_disconnected(request: Request, work: Coroutine[Any, Any, T]) -> T:
-    """Returns the result of `work`, or cancels it and raises ClientDisconnect as soon as the client goes away."""
-    working = asyncio.create_task(work)
-    watching = asyncio.create_task(_disconnected(request))
-    try:
-        await asyncio.wait((working, watching), return_when=asyncio.FIRST_COMPLETED)
-        if not working.done():
-            raise ClientDisconnect
-        return working.result()
-    finally:
-        working.cancel()
-        watching.cancel()
-
-
-async def _disconnected(request: Request) -> None:
-    """Returns when the client has gone; the body must have been read."""
-    while (await request.receive())["type"] != "http.disconnect":
-        pass
+CHAT = Surface(path="/v1/chat/completions", id_prefix="chatcmpl-", prepare=prepare, form=ChatForm)

@@ -10,13 +10,26 @@ from unmask.core.request import Mode, Request, SamplingParams
 from unmask.server.body import parse_object
 from unmask.server.errors import ApiError, quoted
 from unmask.server.settings import ServerSettings
-from unmask.server.wire import AssistantMessage, ChatRequest, DiffusionOptions, Message, ToolMessage, parse_chat
+from unmask.server.wire import (
+    AssistantMessage,
+    ChatRequest,
+    DiffusionOptions,
+    Message,
+    SampledRequest,
+    ToolMessage,
+    parse_chat,
+)
 from unmask.text.chat import ChatTemplate
 from unmask.text.prompt import PromptTokenizer, encode_chat
 
 
 class TextTokenizer(PromptTokenizer, Protocol):
     """The part of a tokenizer that the server needs."""
+
+    @property
+    def vocab_size(self) -> int:
+        """Number of ids."""
+        ...
 
     def token_bytes(self, token_id: int, /) -> bytes:
         """Returns the raw bytes of one token; empty for special tokens."""
@@ -38,12 +51,13 @@ class PreparedChat:
 
     Attributes:
         id: the answer's id.
-        requests: one sequence per choice, all with the same prompt.
+        requests: one sequence per choice; all choices of one prompt stand together.
         stops: stop strings.
         parse_tools: whether tool calls are looked for in the answer.
         single_call: whether the answer ends after its first call.
         stream: whether to answer in chunks.
         include_usage: whether the chunks end with token counts.
+        num_prompts: prompts, each with the same number of choices.
     """
 
     id: str
@@ -53,11 +67,17 @@ class PreparedChat:
     single_call: bool
     stream: bool
     include_usage: bool
+    num_prompts: int = 1
+
+    @property
+    def num_choices(self) -> int:
+        """Choices of each prompt."""
+        return len(self.requests) // self.num_prompts
 
     @property
     def prompt_length(self) -> int:
-        """Tokens of the prompt."""
-        return len(self.requests[0].prompt_ids)
+        """Tokens of the prompts; each counts once, however many choices it has."""
+        return sum(len(request.prompt_ids) for request in self.requests[:: self.num_choices])
 
 
 def prepare(raw: bytes, served: ServedModel, chat_id: str) -> PreparedChat:
@@ -71,21 +91,13 @@ def prepare(raw: bytes, served: ServedModel, chat_id: str) -> PreparedChat:
     settings = served.settings
     check_model(chat.model, settings)
     use_tools = bool(chat.tools) and chat.tool_choice != "none"
-    num_choices = chat.n or 1
-    if num_choices > settings.max_choices:
-        raise RequestError(
-            f"n: at most {settings.max_choices} choices, got {num_choices}", param="n", code="invalid_value"
-        )
-    if chat.stream_options is not None and not chat.stream:
-        raise RequestError(
-            "stream_options: only allowed with 'stream': true", param="stream_options", code="invalid_value"
-        )
+    num_choices = checked_choices(chat, settings)
     # The settings come first: they are refused without paying for the prompt. Only max_tokens waits for its length.
-    params = _sampling_params(chat, settings, seed=_seed(chat, chat_id))
+    params = sampling_params(chat, settings, seed=seed_of(chat, chat_id))
     tools = _tools(chat) if use_tools else None
-    _check_size(chat, settings.context_length)
+    check_size(sum(len(str(message.content or "")) for message in chat.messages), settings, "messages")
     prompt_ids = tuple(encode_chat(served.tokenizer, served.template, _history(chat.messages), tools))
-    params = _fitted(params, chat, len(prompt_ids), settings)
+    params = fitted(params, chat, len(prompt_ids), settings, "messages")
     requests = tuple(
         Request(
             id=f"{chat_id}-{choice}",
@@ -105,6 +117,20 @@ def prepare(raw: bytes, served: ServedModel, chat_id: str) -> PreparedChat:
         stream=bool(chat.stream),
         include_usage=bool(chat.stream_options and chat.stream_options.include_usage),
     )
+
+
+def checked_choices(wire: SampledRequest, settings: ServerSettings) -> int:
+    """Returns the number of choices of each prompt; refuses too many, and stream options without a stream."""
+    num_choices = wire.n or 1
+    if num_choices > settings.max_choices:
+        raise RequestError(
+            f"n: at most {settings.max_choices} choices, got {num_choices}", param="n", code="invalid_value"
+        )
+    if wire.stream_options is not None and not wire.stream:
+        raise RequestError(
+            "stream_options: only allowed with 'stream': true", param="stream_options", code="invalid_value"
+        )
+    return num_choices
 
 
 def check_model(model_id: str, settings: ServerSettings) -> None:
@@ -146,14 +172,14 @@ def _tools(chat: ChatRequest) -> list[dict[str, Any]]:
     return tools
 
 
-def _seed(chat: ChatRequest, chat_id: str) -> int:
+def seed_of(chat: SampledRequest, chat_id: str) -> int:
     """A number in [0, 2^63); without a seed in the request it follows from the answer's id, so it can be replayed."""
     if chat.seed is not None:
         return chat.seed % 2**63
     return int.from_bytes(hashlib.blake2b(chat_id.encode(), digest_size=8).digest(), "big") >> 1
 
 
-def _sampling_params(chat: ChatRequest, settings: ServerSettings, *, seed: int) -> SamplingParams:
+def sampling_params(chat: SampledRequest, settings: ServerSettings, *, seed: int) -> SamplingParams:
     """Settings with the server's defaults filled in; SamplingParams checks the ranges."""
     options = chat.diffusion or DiffusionOptions()
     mode = options.named_mode or settings.default_mode
@@ -177,13 +203,12 @@ _CHARACTERS_PER_TOKEN = 32
 """No text reaches this on average; a prompt longer than context times this is refused before it is encoded."""
 
 
-def _check_size(chat: ChatRequest, context_length: int) -> None:
+def check_size(characters: int, settings: ServerSettings, param: str) -> None:
     """Refuses what can never fit, because encoding megabytes would hold up every other request."""
-    characters = sum(len(str(message.content or "")) for message in chat.messages)
-    if characters > _CHARACTERS_PER_TOKEN * context_length:
+    if characters > _CHARACTERS_PER_TOKEN * settings.context_length:
         raise RequestError(
-            f"messages: {characters} characters cannot fit the context of {context_length} tokens",
-            param="messages",
+            f"{param}: {characters} characters cannot fit the context of {settings.context_length} tokens",
+            param=param,
             code="context_length_exceeded",
         )
 
@@ -207,32 +232,34 @@ def _check_options(options: DiffusionOptions, mode: Mode) -> None:
         raise RequestError(f"{param}: has no meaning {why}; leave it out", param=param, code="invalid_value")
 
 
-def _asked_tokens(chat: ChatRequest) -> int | None:
+def _asked_tokens(chat: SampledRequest) -> int | None:
     """The answer length asked for, under either of its names."""
-    old, new = chat.max_tokens, chat.max_completion_tokens
+    old, new = chat.max_tokens, chat.max_completion_tokens if isinstance(chat, ChatRequest) else None
     if old is not None and new is not None and old != new:
         reason = "differs from max_completion_tokens; send one of them"
         raise RequestError(f"max_tokens: {reason}", param="max_tokens", code="invalid_value")
     return old if new is None else new
 
 
-def _fitted(params: SamplingParams, chat: ChatRequest, prompt_length: int, settings: ServerSettings) -> SamplingParams:
+def fitted(
+    params: SamplingParams, chat: SampledRequest, prompt_length: int, settings: ServerSettings, prompt: str
+) -> SamplingParams:
     """Checks the context length; a default answer length shrinks to fit, one that was asked for does not."""
     room = settings.context_length - prompt_length
     if prompt_length == 0:
-        raise RequestError("messages: the prompt is empty", param="messages", code="invalid_value")
+        raise RequestError(f"{prompt}: the prompt is empty", param=prompt, code="invalid_value")
     if room < 1:
         raise RequestError(
             f"the prompt has {prompt_length} tokens and the context holds {settings.context_length}, answer included; "
-            "shorten the messages or the tools",
-            param="messages",
+            "shorten it",
+            param=prompt,
             code="context_length_exceeded",
         )
     if params.max_tokens <= room:
         return params
     if _asked_tokens(chat) is None:
         return replace(params, max_tokens=room)
-    param = "max_tokens" if chat.max_completion_tokens is None else "max_completion_tokens"
+    param = "max_tokens" if chat.max_tokens is not None else "max_completion_tokens"
     raise RequestError(
         f"{param}: {params.max_tokens} is too much; the context holds {settings.context_length} tokens and the prompt "
         f"has {prompt_length}, which leaves {room}",

@@ -5,7 +5,7 @@ Fields that OpenAI knows and this server cannot honour stand in one table with t
 """
 
 from collections.abc import Mapping
-from typing import Annotated, Any, Literal, cast
+from typing import Annotated, Any, Literal, TypeVar, cast
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 from pydantic_core import PydanticCustomError
@@ -18,8 +18,10 @@ MAX_STOPS = 4
 MAX_STOP_CHARS = 256  # bounds the search that runs at every token
 MAX_TOOLS = 128
 
-# Field -> (values that ask for nothing, what to do instead).
-_UNSUPPORTED: Mapping[str, tuple[tuple[object, ...], str]] = {
+Refused = Mapping[str, tuple[tuple[object, ...], str]]
+"""Field -> (values that ask for nothing, what to do instead)."""
+
+_UNSUPPORTED: Refused = {
     "audio": ((), "this server writes text only"),
     "frequency_penalty": ((0,), "leave it out"),
     "function_call": (("auto", "none"), "use 'tool_choice'"),
@@ -103,6 +105,9 @@ _ToolName = Annotated[str, Field(pattern=r"^[a-zA-Z0-9_.-]{1,64}$")]
 
 class _Wire(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True, allow_inf_nan=False)
+
+
+R = TypeVar("R", bound=_Wire)
 
 
 class SystemMessage(_Wire):
@@ -203,21 +208,12 @@ class DiffusionOptions(_Wire):
         return None if self.mode is None else Mode(self.mode)
 
 
-class ChatRequest(_Wire):
-    """Body of POST /v1/chat/completions.
-
-    `user`, `safety_identifier`, `metadata` and `prompt_cache_key` are taken and have no effect on the answer, which is
-    also all they promise.
-    """
+class SampledRequest(_Wire):
+    """What every endpoint that generates text takes."""
 
     model: str
-    messages: Annotated[list[Message], Field(min_length=1)]
-    tools: Annotated[list[Tool], Field(max_length=MAX_TOOLS)] | None = None
-    tool_choice: Annotated[Literal["auto", "none"] | None, BeforeValidator(_known_tool_choice)] = None
-    parallel_tool_calls: bool | None = None
     stop: Annotated[Annotated[list[_Stop], Field(max_length=MAX_STOPS)] | None, BeforeValidator(_as_stops)] = None
     max_tokens: Annotated[int, Field(ge=1)] | None = None
-    max_completion_tokens: Annotated[int, Field(ge=1)] | None = None
     temperature: float | None = None
     top_p: float | None = None
     top_k: int | None = None
@@ -227,6 +223,20 @@ class ChatRequest(_Wire):
     stream_options: StreamOptions | None = None
     diffusion: DiffusionOptions | None = None
     user: str | None = None
+
+
+class ChatRequest(SampledRequest):
+    """Body of POST /v1/chat/completions.
+
+    `user`, `safety_identifier`, `metadata` and `prompt_cache_key` are taken and have no effect on the answer, which is
+    also all they promise.
+    """
+
+    messages: Annotated[list[Message], Field(min_length=1)]
+    tools: Annotated[list[Tool], Field(max_length=MAX_TOOLS)] | None = None
+    tool_choice: Annotated[Literal["auto", "none"] | None, BeforeValidator(_known_tool_choice)] = None
+    parallel_tool_calls: bool | None = None
+    max_completion_tokens: Annotated[int, Field(ge=1)] | None = None
     safety_identifier: str | None = None
     metadata: dict[str, str] | None = None
     prompt_cache_key: str | None = None
@@ -238,13 +248,22 @@ def parse_chat(body: Mapping[str, object]) -> ChatRequest:
     Raises:
         RequestError: names the first field that is wrong, unknown or not supported.
     """
-    for name, (harmless, advice) in _UNSUPPORTED.items():
+    return parse_as(ChatRequest, body, _UNSUPPORTED)
+
+
+def parse_as(kind: type[R], body: Mapping[str, object], refused: Refused) -> R:
+    """Checks a JSON object against a wire model and a table of what is refused by name.
+
+    Raises:
+        RequestError: names the first field that is wrong, unknown or not supported.
+    """
+    for name, (harmless, advice) in refused.items():
         value = body.get(name)
         if value is not None and value not in harmless:
             raise unsupported(name, f"'{name}' is not supported by this server; {advice}")
-    rest = {name: value for name, value in body.items() if name not in _UNSUPPORTED}
+    rest = {name: value for name, value in body.items() if name not in refused}
     try:
-        return ChatRequest.model_validate(rest)
+        return kind.model_validate(rest)
     except ValidationError as error:
         raise _named(error) from error
 
