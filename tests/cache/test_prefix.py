@@ -12,7 +12,7 @@ def shape(align: int = 1) -> CacheShape:
 
 def filled(length: int, value: float, align: int = 1) -> BlockCausalCache:
     cache = BlockCausalCache(shape(align), length)
-    cache._keys_LCGSK.fill_(value)
+    cache._keys_CGSK[0].fill_(value)
     cache.stored = length
     return cache
 
@@ -28,7 +28,7 @@ def test_the_longest_common_beginning_is_lent() -> None:
     cache = BlockCausalCache(shape())
     assert pool.lend(ids(1, 2, 9, 7, 7), cache) == 3
     assert cache.stored == 3
-    assert (cache._keys_LCGSK == 2.0).all()
+    assert (cache._keys_CGSK[0] == 2.0).all()
     assert pool.lend(ids(5, 1, 2), BlockCausalCache(shape())) == 0
 
 
@@ -36,12 +36,12 @@ def test_what_is_lent_is_a_copy() -> None:
     pool = PrefixPool(10 * CHUNK)
     source = filled(2, 1.0)
     pool.keep(ids(1, 2), source)
-    source._keys_LCGSK.fill_(9.0)
+    source._keys_CGSK[0].fill_(9.0)
     first, second = BlockCausalCache(shape()), BlockCausalCache(shape())
     pool.lend(ids(1, 2, 3), first)
-    first._keys_LCGSK.fill_(7.0)
+    first._keys_CGSK[0].fill_(7.0)
     pool.lend(ids(1, 2, 3), second)
-    assert torch.equal(second._keys_LCGSK, torch.ones(1, 1, 1, CHUNK, 2))
+    assert torch.equal(second._keys_CGSK[0], torch.ones(1, 1, CHUNK, 2))
 
 
 def test_only_whole_blocks_are_lent() -> None:

@@ -108,21 +108,20 @@ def test_recorded_runs(name: str) -> None:
     canvas = rule.begin(np.array(case["input_ids"][0]), settings["max_new_tokens"])
     first = Scripted(seed=0, noise={canvas.length + i: (t + 0.5) / 512 for i, t in enumerate(steps[0]["canvas"])})
     canvas = canvas.apply(rule.step(canvas, belief_of(torch.zeros(1, 512), canvas.length), first))
-    conditioning: Tensor | None = None
     for index, step in enumerate(steps):
         start = canvas.window_start
         assert canvas.ids_L[start:].tolist() == step["canvas"]
         assert canvas.open_L[start:].all()
-        logits = official_model()(canvas.ids_L[:start].tolist(), step["canvas"], conditioning)
-        conditioning = rule.processed(canvas, logits)
+        logits = official_model()(canvas.ids_L[:start].tolist(), step["canvas"], rule.conditioning(canvas))
+        processed = rule.processed(canvas, logits)
         is_last = index + 1 == len(steps) or steps[index + 1]["remaining"] > step["remaining"]
         opening = steps[index + 1]["canvas"] if is_last and index + 1 < len(steps) else []
-        random = script(step, conditioning, start, opening)
+        random = script(step, processed, start, opening)
         canvas = canvas.apply(rule.step(canvas, belief_of(logits, start), random))
         if is_last:
             assert canvas.ids_L[start : start + 16].tolist() == step["argmax_canvas"]
             assert canvas.num_final == canvas.window_start == start + 16
-            conditioning = None
+            assert rule.conditioning(canvas) is None
         else:
             assert not step["finished"]
             assert canvas.num_final == start
@@ -155,7 +154,7 @@ def run(
 def sure_of(answer: list[int]) -> reference.ReferenceModel:
     """A model that knows the answer, whatever the canvas holds."""
 
-    def model(ids_L: IntArray, visible_LL: BoolArray) -> Tensor:
+    def model(ids_L: IntArray, visible_LL: BoolArray, *_told: object) -> Tensor:
         logits = torch.zeros(ids_L.shape[0], VOCAB)
         for position in range(2, ids_L.shape[0]):
             logits[position, answer[position - 2]] = 40.0

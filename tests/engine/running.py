@@ -22,6 +22,7 @@ from unmask.engine.rule_table import make_rule
 from unmask.engine.settings import EngineSettings, admit, cache_shape, resolve
 from unmask.models.config import AttentionPattern
 from unmask.models.loading import Loaded
+from unmask.models.transformer import Undecided
 
 WAIT_S = 60.0
 
@@ -126,15 +127,19 @@ def whole_canvas(loaded: Loaded) -> reference.ReferenceModel:
     model, shape = loaded.model, cache_shape(loaded.config, loaded.traits)
     nothing = np.zeros(0, np.int64)
 
-    def forward(ids_L: IntArray, visible_LL: BoolArray) -> Tensor:
+    def forward(
+        ids_L: IntArray, visible_LL: BoolArray, open_L: BoolArray | None = None, said: Tensor | None = None
+    ) -> Tensor:
         length = ids_L.shape[0]
+        open_L = np.zeros(length, np.bool_) if open_L is None else open_L
+        window_start = int(open_L.argmax()) if open_L.any() else length
         count_L = visible_LL.sum(1)
         assert (visible_LL == (np.arange(length)[None] < count_L[:, None])).all(), "every row sees a prefix"
         plan = Plan(
             ids_T=ids_L,
             positions_T=np.arange(length),
             visible_T=count_L,
-            clean_end=length,
+            clean_end=window_start,
             read_R=nothing,
             predicts_R=nothing,
             causal_R=nothing.astype(np.bool_),
@@ -146,7 +151,10 @@ def whole_canvas(loaded: Loaded) -> reference.ReferenceModel:
             return cache.attend(layer, slots, q)
 
         with torch.inference_mode():
-            return model.head(model(torch.from_numpy(ids_L), torch.arange(length), attend))
+            undecided = Undecided(
+                is_open_N=torch.from_numpy(open_L), said=() if said is None else ((window_start, said),)
+            )
+            return model.head(model(torch.from_numpy(ids_L), torch.arange(length), attend, undecided))
 
     return forward
 

@@ -17,12 +17,12 @@ from unmask.decoding.parallel import Parallel
 from unmask.decoding.rules import Unmask
 from unmask.engine.rule_table import RULES, make_rule
 from unmask.engine.settings import EngineSettings, admit, resolve
-from unmask.models.config import AttentionPattern, Traits
+from unmask.models.config import AttentionPattern, NoiseKind, Traits
 from unmask.models.linear import TiledLinear
 from unmask.models.loading import load
 
 FOLDERS = sorted({path.parents[1].name: path.parent for path in sorted(GOLDENS.glob("*/*/config.json"))}.values())
-FAMILIES = [str(folder.relative_to(GOLDENS)) for folder in FOLDERS if folder.parent.name != "diffusion_gemma"]
+FAMILIES = [str(folder.relative_to(GOLDENS)) for folder in FOLDERS]
 
 
 def traits(attention: str, *, editable: bool = False) -> Traits:
@@ -41,14 +41,15 @@ def traits(attention: str, *, editable: bool = False) -> Traits:
 def requests_for(facts: Traits) -> list[Request]:
     """Two requests for each rule, of unlike lengths, greedy and sampled; and two that name none."""
     rng = np.random.default_rng(7)
-    names = [name for name, spec in RULES.items() if facts.attention in spec.attentions]
+    names = [name for name, spec in RULES.items() if facts.attention in spec.attentions and facts.noise is spec.noise]
+    is_mask = facts.noise is NoiseKind.MASK
     if not facts.editable:
         names = [name for name in names if not name.startswith("edit")]
     found: list[Request] = []
     for index, name in enumerate([None, *names]):
         for choice in (0, 1):
-            extra: dict[str, Any] = {"rule": name, "temperature": 0.7 * choice, "seed": index}
-            options = frozenset({"threshold"}) if name is None else RULES[name].options
+            extra: dict[str, Any] = {"rule": name, "temperature": 0.7 * choice * is_mask, "seed": index}
+            options = frozenset({"threshold"} if is_mask else ()) if name is None else RULES[name].options
             if "num_steps" in options and (choice or "threshold" not in options):
                 extra["num_steps"] = 2
             elif "threshold" in options:
@@ -72,7 +73,7 @@ def test_the_engine_equals_the_reference(family: str, tmp_path: Path) -> None:
 
 def test_every_rule_has_a_family_here() -> None:
     kinds = {AttentionPattern.BIDIRECTIONAL, AttentionPattern.BLOCK_CAUSAL}
-    assert all(spec.attentions & kinds for spec in RULES.values())
+    assert all(spec.attentions & kinds or spec.noise is NoiseKind.UNIFORM for spec in RULES.values())
 
 
 def test_the_model_chooses_when_the_request_does_not() -> None:

@@ -63,10 +63,24 @@ def test_modes_of_each_attention_pattern(pattern: AttentionPattern, default: Mod
         assert caught.value.param == "diffusion.mode"
 
 
-def test_uniform_noise_is_refused() -> None:
-    traits = replace(TRAITS[PATTERNS.BLOCK_CAUSAL], noise=NoiseKind.UNIFORM)
-    with pytest.raises(ConfigError, match="noise 'uniform' cannot be served"):
-        resolve(EngineSettings(), traits)
+def test_uniform_noise_has_one_mode_and_its_own_temperature() -> None:
+    traits = replace(TRAITS[PATTERNS.CAUSAL_CONTEXT], noise=NoiseKind.UNIFORM)
+    settings = resolve(EngineSettings(), traits)
+    assert settings.mode is Mode.DIFFUSION
+    with pytest.raises(ConfigError, match="mode 'verified' needs another model; this one runs: diffusion"):
+        resolve(EngineSettings(mode=Mode.VERIFIED), traits)
+    with pytest.raises(ConfigError, match="threshold has no meaning"):
+        resolve(EngineSettings(threshold=0.5), traits)
+    for name, value in {"temperature": 0.7, "top_p": 0.9, "top_k": 5, "threshold": 0.5}.items():
+        with pytest.raises(RequestError, match=f"{name} has no meaning for a model of uniform noise") as caught:
+            admit(ask("r", **{name: value}), settings, traits)
+        assert caught.value.param == ("diffusion.threshold" if name == "threshold" else name)
+    with pytest.raises(RequestError, match=r"unknown rule for this model 'unmask' \(known: renoise\)"):
+        admit(ask("r", rule="unmask"), settings, traits)
+    masked = TRAITS[PATTERNS.CAUSAL_CONTEXT]
+    settings = resolve(EngineSettings(mode=Mode.DIFFUSION), masked)
+    with pytest.raises(RequestError, match="unknown rule for this model 'renoise'"):
+        admit(ask("r", rule="renoise"), settings, masked)
 
 
 def test_the_threshold_follows_the_model() -> None:

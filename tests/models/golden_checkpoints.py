@@ -19,9 +19,9 @@ FOLDERS = sorted(
 def config_of(folder: str) -> dict[str, Any]:
     """config.json, with the mask id of the cases where the official one names none."""
     raw: dict[str, Any] = json.loads((GOLDENS / folder / "config.json").read_text())
-    if "mask_token_id" not in raw:
-        cases = json.loads((GOLDENS / folder / "cases.json").read_text())
-        raw["unmask"] = {"mask_token_id": cases["special_tokens"]["mask_token_id"]}
+    tokens = json.loads((GOLDENS / folder / "cases.json").read_text())["special_tokens"]
+    if "mask_token_id" not in raw and "mask_token_id" in tokens:
+        raw["unmask"] = {"mask_token_id": tokens["mask_token_id"]}
     return raw
 
 

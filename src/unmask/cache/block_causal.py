@@ -15,12 +15,29 @@ from torch.nn import functional
 from unmask.core.canvas import Canvas, Delta
 from unmask.core.plan import Plan, Reads
 
-# Shape legend: L layers, C chunks, G kv heads, J query heads per kv head, S slots per chunk, K head width, T rows.
+# Shape legend: C chunks, G kv heads, J query heads per kv head, S slots per chunk, K head width, T rows.
 
 CHUNK = 128
 """Slots per chunk, and the fixed inner size of every attention product."""
 ROW_TILE = 8
 """Query rows per attention product: fixed, so that a row's result cannot depend on how many rows came along."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class LayerShape:
+    """Attention of one layer.
+
+    Attributes:
+        num_kv_heads, head_dim: of its keys and values.
+        scale: factor on the scores; None for 1 / sqrt(head_dim).
+        reach: clean positions that a row sees at most, a clean row itself included (sliding window); rows of the open
+            window see one clean position less and their whole window. None for all.
+    """
+
+    num_kv_heads: int
+    head_dim: int
+    scale: float | None = None
+    reach: int | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,6 +49,7 @@ class CacheShape:
         align: 1 for causal context; B for block-causal models, whose clean tokens see their whole block of B.
         logit_shift: 0 if a masked row predicts itself, 1 if the row before predicts it.
         fixed_canvas: every row sees the whole canvas and nothing is ever stored (fully bidirectional models).
+        layers: one shape for each layer, where they differ; empty for `num_kv_heads` and `head_dim` everywhere.
     """
 
     num_layers: int
@@ -40,6 +58,12 @@ class CacheShape:
     align: int = 1
     logit_shift: int = 0
     fixed_canvas: bool = False
+    layers: tuple[LayerShape, ...] = ()
+
+    def every_layer(self) -> tuple[LayerShape, ...]:
+        """The shape of each layer."""
+        same = LayerShape(num_kv_heads=self.num_kv_heads, head_dim=self.head_dim)
+        return self.layers or (same,) * self.num_layers
 
 
 class BlockCausalCache:
@@ -53,14 +77,15 @@ class BlockCausalCache:
     def __init__(self, shape: CacheShape, capacity: int = 0) -> None:
         self.shape = shape
         self.stored = 0
+        self._layers = shape.every_layer()
         chunks = -(-capacity // CHUNK)
-        self._keys_LCGSK = torch.zeros(shape.num_layers, chunks, shape.num_kv_heads, CHUNK, shape.head_dim)
-        self._values_LCGSK = torch.zeros_like(self._keys_LCGSK)
+        self._keys_CGSK = [torch.zeros(chunks, one.num_kv_heads, CHUNK, one.head_dim) for one in self._layers]
+        self._values_CGSK = [torch.zeros_like(keys_CGSK) for keys_CGSK in self._keys_CGSK]
 
     @property
     def capacity(self) -> int:
         """Positions that fit without growing."""
-        return self._keys_LCGSK.shape[1] * CHUNK
+        return self._keys_CGSK[0].shape[0] * CHUNK
 
     def plan(self, canvas: Canvas, reads: Reads, *, max_rows: int | None = None) -> Plan:
         """Chooses the rows of the next forward: clean rows not stored yet, then the window.
@@ -94,35 +119,35 @@ class BlockCausalCache:
 
     def reserve(self, length: int) -> None:
         """Grows the buffers to hold `length` positions."""
-        missing = -(-length // CHUNK) - self._keys_LCGSK.shape[1]
+        chunks = self._keys_CGSK[0].shape[0]
+        missing = -(-length // CHUNK) - chunks
         if missing > 0:
-            extra = max(missing, self._keys_LCGSK.shape[1])
-            pad = (0, 0, 0, 0, 0, 0, 0, extra)
-            self._keys_LCGSK = functional.pad(self._keys_LCGSK, pad)
-            self._values_LCGSK = functional.pad(self._values_LCGSK, pad)
+            pad = (0, 0, 0, 0, 0, 0, 0, max(missing, chunks))
+            self._keys_CGSK = [functional.pad(keys, pad) for keys in self._keys_CGSK]
+            self._values_CGSK = [functional.pad(values, pad) for values in self._values_CGSK]
 
     def fork(self, length: int) -> "BlockCausalCache":
         """A copy that holds the first `length` stored slots (a multiple of the alignment) and shares no memory."""
         copy = BlockCausalCache(self.shape)
         chunks = -(-length // CHUNK)
-        copy._keys_LCGSK = self._keys_LCGSK[:, :chunks].clone()
-        copy._values_LCGSK = self._values_LCGSK[:, :chunks].clone()
+        copy._keys_CGSK = [keys[:chunks].clone() for keys in self._keys_CGSK]
+        copy._values_CGSK = [values[:chunks].clone() for values in self._values_CGSK]
         copy.stored = length
         return copy
 
     def adopt(self, other: "BlockCausalCache") -> None:
         """Takes over the buffers of a cache of the same shape, which must not be used any more."""
-        self._keys_LCGSK, self._values_LCGSK = other._keys_LCGSK, other._values_LCGSK
+        self._keys_CGSK, self._values_CGSK = other._keys_CGSK, other._values_CGSK
         self.stored = other.stored
 
     def update(self, layer: int, slots: "Slots", k_TGK: Tensor, v_TGK: Tensor) -> None:
         """Writes the rows' keys and values into their slots."""
-        for buffer, rows_TGK in ((self._keys_LCGSK, k_TGK), (self._values_LCGSK, v_TGK)):
+        for buffer_CGSK, rows_TGK in ((self._keys_CGSK[layer], k_TGK), (self._values_CGSK[layer], v_TGK)):
             if slots.run is not None:  # the rows lie side by side in one chunk: a plain copy is three times as fast
                 chunk, first, last = slots.run
-                buffer[layer, chunk, :, first:last] = rows_TGK.transpose(0, 1)
+                buffer_CGSK[chunk, :, first:last] = rows_TGK.transpose(0, 1)
             else:
-                buffer[layer, slots.chunk_T, :, slots.offset_T] = rows_TGK
+                buffer_CGSK[slots.chunk_T, :, slots.offset_T] = rows_TGK
 
     def attend(self, layer: int, slots: "Slots", q_THK: Tensor) -> Tensor:
         """Attention of T rows over the slots each may see.
@@ -133,17 +158,19 @@ class BlockCausalCache:
         """
         if self.shape.fixed_canvas:
             return self._attend_whole(layer, slots, q_THK)
-        chunks, kv_heads, width = slots.num_chunks, self.shape.num_kv_heads, self.shape.head_dim
-        keys_XKS = self._keys_LCGSK[layer, :chunks].flatten(0, 1).transpose(1, 2)
-        values_XSK = self._values_LCGSK[layer, :chunks].flatten(0, 1)
+        shape, chunks = self._layers[layer], slots.num_chunks
+        kv_heads, width = shape.num_kv_heads, shape.head_dim
+        scale = width**-0.5 if shape.scale is None else shape.scale
+        keys_XKS = self._keys_CGSK[layer][:chunks].flatten(0, 1).transpose(1, 2)
+        values_XSK = self._values_CGSK[layer][:chunks].flatten(0, 1)
         num_rows, num_heads, _ = q_THK.shape
         per_kv = num_heads // kv_heads
         q = functional.pad(q_THK, (0, 0, 0, 0, 0, -num_rows % ROW_TILE)).unflatten(1, (kv_heads, per_kv))
         outs: list[Tensor] = []
-        for tile, bias_XMS in zip(q.split(ROW_TILE), slots.bias_tiles(kv_heads, per_kv), strict=True):
+        for tile, bias_XMS in zip(q.split(ROW_TILE), slots.bias_tiles(kv_heads, per_kv, shape.reach), strict=True):
             q_GMK = tile.permute(1, 2, 0, 3).reshape(kv_heads, per_kv * ROW_TILE, width)
             q_XMK = q_GMK.repeat(chunks, 1, 1)
-            scores_XMS = torch.baddbmm(bias_XMS, q_XMK, keys_XKS, alpha=width**-0.5)
+            scores_XMS = torch.baddbmm(bias_XMS, q_XMK, keys_XKS, alpha=scale)
             weights_XMS = _softmax_over_chunks(scores_XMS, chunks)
             parts_CGMK = torch.bmm(weights_XMS, values_XSK).unflatten(0, (chunks, kv_heads))
             total_GMK = parts_CGMK[0]
@@ -156,8 +183,8 @@ class BlockCausalCache:
     def _attend_whole(self, layer: int, slots: "Slots", q_THK: Tensor) -> Tensor:
         """Attention of T rows over all slots of a fixed canvas, in one call."""
         keys_GSK, values_GSK = (
-            buffer[layer, : slots.num_chunks].transpose(0, 1).flatten(1, 2)[:, : slots.num_visible]
-            for buffer in (self._keys_LCGSK, self._values_LCGSK)
+            buffer_CGSK[: slots.num_chunks].transpose(0, 1).flatten(1, 2)[:, : slots.num_visible]
+            for buffer_CGSK in (self._keys_CGSK[layer], self._values_CGSK[layer])
         )
         per_kv = q_THK.shape[1] // self.shape.num_kv_heads
         if per_kv > 1:
@@ -207,15 +234,27 @@ class Slots:
         self.run = (first // CHUNK, offset, offset + last - first) if side_by_side else None
         self.num_visible = int(plan.visible_T.max(initial=1))
         self.num_chunks = -(-self.num_visible // CHUNK)
-        visible_T = functional.pad(torch.from_numpy(plan.visible_T), (0, -len(plan.visible_T) % ROW_TILE), value=1)
-        hidden_TX = torch.arange(self.num_chunks * CHUNK)[None] >= visible_T[:, None]
-        self._bias_TCS = torch.zeros(hidden_TX.shape).masked_fill_(hidden_TX, -torch.inf).unflatten(1, (-1, CHUNK))
-        self._tiles: list[Tensor] = []
+        padding = (0, -len(plan.visible_T) % ROW_TILE)
+        self._visible_T = functional.pad(torch.from_numpy(plan.visible_T), padding, value=1)
+        self._last_clean_T = functional.pad(positions.clamp_max(plan.clean_end), padding)
+        self._tiles: dict[tuple[int, int, int | None], list[Tensor]] = {}
 
-    def bias_tiles(self, kv_heads: int, per_kv: int) -> list[Tensor]:
+    def bias_tiles(self, kv_heads: int, per_kv: int, reach: int | None = None) -> list[Tensor]:
         """0 where a row sees a slot, -inf where not; one [C * G, J * ROW_TILE, CHUNK] tensor per tile of rows."""
-        if not self._tiles:
-            for tile_RCS in self._bias_TCS.split(ROW_TILE):
-                tile_CGJRS = tile_RCS.transpose(0, 1)[:, None, None].expand(-1, kv_heads, per_kv, -1, -1)
-                self._tiles.append(tile_CGJRS.reshape(-1, per_kv * ROW_TILE, CHUNK))
-        return self._tiles
+        kind = (kv_heads, per_kv, reach)
+        if kind not in self._tiles:
+            self._tiles[kind] = [
+                tile_RCS.transpose(0, 1)[:, None, None]
+                .expand(-1, kv_heads, per_kv, -1, -1)
+                .reshape(-1, per_kv * ROW_TILE, CHUNK)
+                for tile_RCS in self._bias(reach).split(ROW_TILE)
+            ]
+        return self._tiles[kind]
+
+    def _bias(self, reach: int | None) -> Tensor:
+        """The same for all rows and one head, [T, C, CHUNK]."""
+        slot_1X = torch.arange(self.num_chunks * CHUNK)[None]
+        hidden_TX = slot_1X >= self._visible_T[:, None]
+        if reach is not None:
+            hidden_TX |= slot_1X <= self._last_clean_T[:, None] - reach
+        return torch.zeros(hidden_TX.shape).masked_fill_(hidden_TX, -torch.inf).unflatten(1, (-1, CHUNK))

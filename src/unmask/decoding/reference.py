@@ -11,12 +11,13 @@ from torch import Tensor
 from unmask.core.canvas import BoolArray, Canvas, IntArray
 from unmask.decoding.belief import Belief
 from unmask.decoding.randomness import RandomStream
-from unmask.decoding.rules import DecodingRule, is_finished, visible_answer
+from unmask.decoding.rules import DecodingRule, SelfConditioned, is_finished, visible_answer
 
 # Shape legend: L canvas length, R rows read, V vocabulary.
 
-ReferenceModel = Callable[[IntArray, BoolArray], Tensor]
-"""(ids_L, visible_LL) -> logits [L, V] of every position under the given attention."""
+ReferenceModel = Callable[..., Tensor]
+"""(ids_L, visible_LL) -> logits [L, V] of every position under the given attention; under a `SelfConditioned` rule
+(ids_L, visible_LL, open_L, conditioning [W, V] of the open positions or None)."""
 
 
 def visibility(canvas: Canvas, align: int) -> BoolArray:
@@ -45,7 +46,8 @@ def generate(
     canvas = rule.begin(prompt_ids, max_tokens)
     num_forwards = 0
     while not is_finished(canvas, eos_ids):
-        logits_LV = model(canvas.ids_L, visibility(canvas, align))
+        told = (canvas.open_L, rule.conditioning(canvas)) if isinstance(rule, SelfConditioned) else ()
+        logits_LV = model(canvas.ids_L, visibility(canvas, align), *told)
         num_forwards += 1
         reads = rule.reads(canvas)
         shifts = np.where(reads.causal_R, 1, logit_shift)

@@ -2,10 +2,10 @@
 
 An open position holds a token that may be noise; every step keeps the tokens the model is sure of and replaces all
 others by fresh noise. The context is causal and the open window sees everything, as `AttentionPattern.CAUSAL_CONTEXT`
-says. The model is also fed what it said in the step before (self-conditioning): see `UniformRenoise.processed`.
+says. The model is also fed what it said in the step before: see `UniformRenoise.conditioning`.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 import torch
@@ -30,10 +30,13 @@ class Progress:
     Attributes:
         num_steps: denoising steps taken in it.
         guesses: most likely tokens of the window in the last steps, the latest last.
+        processed_RV: the last step's `UniformRenoise.processed`. The steps before decide it, so it takes no part in
+            comparisons.
     """
 
     num_steps: int = 0
     guesses: tuple[tuple[int, ...], ...] = ()
+    processed_RV: Tensor | None = field(default=None, compare=False, repr=False)
 
 
 def within_entropy_bound(entropy_R: Tensor, bound: float) -> BoolArray:
@@ -141,16 +144,21 @@ class UniformRenoise:
             num_final=canvas.num_final,
             window_start=canvas.window_start,
             length=canvas.length,
-            memory=Progress(num_steps=progress.num_steps + 1, guesses=guesses[max(len(guesses) - self.stability, 0) :]),
+            memory=Progress(
+                num_steps=progress.num_steps + 1,
+                guesses=guesses[max(len(guesses) - self.stability, 0) :],
+                processed_RV=processed_RV,
+            ),
         )
 
     def processed(self, canvas: Canvas, logits_RV: Tensor) -> Tensor:
-        """Logits over this step's temperature, float32 [R, V]: what the next forward of the window is conditioned on.
-
-        The first forward of a window is conditioned on nothing.
-        """
+        """Logits over this step's temperature, float32 [R, V]."""
         remaining = self.num_steps - _progress(canvas).num_steps
         return logits_RV / (self.t_min + (self.t_max - self.t_min) * remaining / self.num_steps)
+
+    def conditioning(self, canvas: Canvas) -> Tensor | None:
+        """The processed logits of the step before, float32 [R, V]; None for the first forward of a window."""
+        return _progress(canvas).processed_RV
 
     def _is_stable(self, progress: Progress, guess_R: IntArray) -> bool:
         guess = tuple(guess_R.tolist())

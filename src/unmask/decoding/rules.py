@@ -1,9 +1,10 @@
 """Decoding rules: which positions to write this step. Pure functions of canvas, belief and random stream."""
 
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import numpy as np
+from torch import Tensor
 
 from unmask.core.canvas import BoolArray, Canvas, Delta, IntArray
 from unmask.core.plan import Reads, masked_reads, verifying_reads
@@ -11,7 +12,7 @@ from unmask.decoding.belief import Belief
 from unmask.decoding.randomness import Purpose, RandomStream
 from unmask.decoding.sampling import Sampling
 
-# Shape legend: R rows read, W writes, P prompt length.
+# Shape legend: R rows read, W writes or window, P prompt length, V vocabulary.
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,6 +59,15 @@ class DecodingRule(Protocol):
 
     def step(self, canvas: Canvas, belief: Belief, random: RandomStream) -> Delta:
         """One step; always makes progress (something becomes final, closed or newly drafted)."""
+        ...
+
+
+@runtime_checkable
+class SelfConditioned(Protocol):
+    """A decoding rule that also tells the model what it said in the step before."""
+
+    def conditioning(self, canvas: Canvas) -> Tensor | None:
+        """Logits for the rows of the window, float32 [W, V], from the rule's memory; None to tell nothing."""
         ...
 
 

@@ -1,7 +1,7 @@
 """Which decoding rule serves a request: the model's own by default, or one asked for by name."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from unmask.core.errors import RequestError, unknown_name
 from unmask.core.request import Mode, SamplingParams
@@ -13,10 +13,11 @@ from unmask.decoding.lookup import Lookup
 from unmask.decoding.low_confidence import LowConfidence, Order
 from unmask.decoding.parallel import Parallel
 from unmask.decoding.remask import Remask
+from unmask.decoding.renoise import UniformRenoise
 from unmask.decoding.rules import DecodingRule, Unmask, Verify, Window
 from unmask.decoding.sampling import Sampling
 from unmask.decoding.sdar import Sdar, SdarSchedule, Strategy
-from unmask.models.config import AttentionPattern, Traits
+from unmask.models.config import AttentionPattern, NoiseKind, Traits
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -81,11 +82,13 @@ class RuleSpec:
         build: makes the rule.
         attentions: models it can run on.
         options: which of threshold and num_steps it obeys; the other is refused beside its name.
+        noise: what undecided positions hold.
     """
 
     build: Callable[[Given], DecodingRule]
     attentions: frozenset[AttentionPattern]
     options: frozenset[str]
+    noise: NoiseKind = NoiseKind.MASK
 
 
 _FIXED = frozenset({AttentionPattern.BIDIRECTIONAL})
@@ -126,6 +129,12 @@ def _dream(algorithm: Algorithm) -> Callable[[Given], DecodingRule]:
 def _remask(given: Given) -> DecodingRule:
     blocks = -(-given.params.max_tokens // given.block_size)
     return Remask(layout=given.layout, sampling=given.sampling, steps=given.num_steps * blocks)
+
+
+def _renoise(given: Given) -> DecodingRule:
+    traits, num_steps = given.traits, given.params.num_steps
+    rule = UniformRenoise(size=given.block_size, vocab_size=traits.vocab_size, eos_ids=traits.eos_ids)
+    return rule if num_steps is None else replace(rule, num_steps=num_steps)
 
 
 def _editing(edit: float) -> Callable[[Given], DecodingRule]:
@@ -175,6 +184,12 @@ RULES: Mapping[str, RuleSpec] = {
         options=_THRESHOLD,
     ),
     "remask": RuleSpec(build=_remask, attentions=_FIXED, options=_STEPS),
+    "renoise": RuleSpec(
+        build=_renoise,
+        attentions=frozenset({AttentionPattern.CAUSAL_CONTEXT}),
+        options=_STEPS,
+        noise=NoiseKind.UNIFORM,
+    ),
     "edit": RuleSpec(build=_editing(0.5), attentions=_BLOCKS, options=_THRESHOLD),
     "edit_any": RuleSpec(build=_editing(0.0), attentions=_BLOCKS, options=_THRESHOLD),
     "sdar_static": RuleSpec(build=_sdar(Strategy.STATIC), attentions=_BLOCKS, options=_STEPS),
@@ -191,9 +206,13 @@ def check_rule(params: SamplingParams, traits: Traits) -> None:
     Raises:
         RequestError: names `diffusion.rule` or the option.
     """
+    if traits.noise is NoiseKind.UNIFORM:
+        _check_uniform(params)
     if params.rule is None:
         return
-    known = {name: spec for name, spec in RULES.items() if traits.attention in spec.attentions}
+    known = {
+        name: spec for name, spec in RULES.items() if traits.attention in spec.attentions and traits.noise is spec.noise
+    }
     if not traits.editable:
         known = {name: spec for name, spec in known.items() if not name.startswith("edit")}
     if params.rule not in known:
@@ -202,6 +221,15 @@ def check_rule(params: SamplingParams, traits: Traits) -> None:
     for option in ("threshold", "num_steps"):
         if getattr(params, option) is not None and option not in known[params.rule].options:
             raise RequestError(f"rule {params.rule!r} has no {option}; leave it out", param=f"diffusion.{option}")
+
+
+def _check_uniform(params: SamplingParams) -> None:
+    """Refuses what the one rule of uniform noise would ignore: its temperature falls by a schedule of its own."""
+    idle = {"temperature": 0.0, "top_p": 1.0, "top_k": 0, "threshold": None}
+    for name, value in idle.items():
+        if getattr(params, name) != value:
+            param = "diffusion.threshold" if name == "threshold" else name
+            raise RequestError(f"{name} has no meaning for a model of uniform noise; leave it out", param=param)
 
 
 def make_rule(params: SamplingParams, traits: Traits) -> DecodingRule:
@@ -216,6 +244,8 @@ def make_rule(params: SamplingParams, traits: Traits) -> DecodingRule:
 
 def default_rule(params: SamplingParams, traits: Traits) -> str:
     """The rule of a request that names none."""
+    if traits.noise is NoiseKind.UNIFORM:
+        return "renoise"
     if traits.attention is AttentionPattern.BIDIRECTIONAL:
         return "parallel" if params.num_steps is None else "low_confidence"
     if traits.editable and params.num_steps is None:

@@ -9,10 +9,12 @@ from torch import Tensor
 from unmask.cache.block_causal import Slots
 from unmask.core.plan import Plan
 from unmask.decoding.belief import Belief
+from unmask.decoding.rules import SelfConditioned
 from unmask.engine.sequence import Decoding
-from unmask.models.transformer import Transformer
+from unmask.models.transformer import Transformer, Undecided
 
-# Shape legend: N rows of all sequences, D hidden, R rows read, H heads, G kv heads, K head width.
+# Shape legend: N rows of all sequences, D hidden, R rows read, H heads, G kv heads, K head width, W rows of a window,
+# V vocabulary.
 
 
 @torch.inference_mode()
@@ -31,7 +33,7 @@ def denoise(model: Transformer, batch: Sequence[tuple[Decoding, int]]) -> None:
     attention = _BatchAttention(sequences, plans)
     ids_N = torch.from_numpy(np.concatenate([plan.ids_T for plan in plans]))
     positions_N = torch.from_numpy(np.concatenate([plan.positions_T for plan in plans]))
-    hidden_ND = model(ids_N, positions_N, attention)
+    hidden_ND = model(ids_N, positions_N, attention, _undecided(sequences, plans, attention.starts))
     read_R = np.concatenate([plan.read_R + start for plan, start in zip(plans, attention.starts, strict=True)])
     logits_RV = model.head(hidden_ND[torch.from_numpy(read_R)])
     rows = logits_RV.split([plan.read_R.shape[0] for plan in plans])
@@ -44,6 +46,18 @@ def denoise(model: Transformer, batch: Sequence[tuple[Decoding, int]]) -> None:
         delta = sequence.rule.step(sequence.canvas, belief, sequence.random)
         sequence.cache.observe(sequence.canvas, plan, delta)
         sequence.canvas = sequence.canvas.apply(delta)
+
+
+def _undecided(sequences: Sequence[Decoding], plans: Sequence[Plan], starts: Sequence[int]) -> Undecided:
+    """Which rows are open, and what rules tell the model about them."""
+    is_open_N = np.concatenate([plan.positions_T >= plan.clean_end for plan in plans])
+    said: list[tuple[int, Tensor]] = []
+    for sequence, plan, start in zip(sequences, plans, starts, strict=True):
+        if isinstance(sequence.rule, SelfConditioned) and plan.clean_end == sequence.canvas.window_start:
+            conditioning_WV = sequence.rule.conditioning(sequence.canvas)
+            if conditioning_WV is not None:
+                said.append((start + int((plan.positions_T < plan.clean_end).sum()), conditioning_WV))
+    return Undecided(is_open_N=torch.from_numpy(is_open_N), said=tuple(said))
 
 
 class _BatchAttention:

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, replace
 
-from unmask.cache.block_causal import CacheShape
+from unmask.cache.block_causal import CacheShape, LayerShape
 from unmask.core.errors import ConfigError, RequestError
 from unmask.core.request import Mode, Request, SamplingParams
 from unmask.engine.rule_table import check_rule
@@ -63,15 +63,20 @@ MODES: dict[AttentionPattern, tuple[Mode, ...]] = {
 """Modes each attention pattern can honour; the first is the default."""
 
 
+def modes_of(traits: Traits) -> tuple[Mode, ...]:
+    """Modes a model can honour; the first is the default. Noise other than masks has nothing to verify or draft."""
+    return (Mode.DIFFUSION,) if traits.noise is NoiseKind.UNIFORM else MODES[traits.attention]
+
+
 def resolve(settings: EngineSettings, traits: Traits) -> EngineSettings:
     """Fills what is None from the model and refuses impossible pairs.
 
     Raises:
-        ConfigError: the model cannot run the asked-for mode or block size, or its kind of noise.
+        ConfigError: the model cannot run the asked-for mode or block size, or has no use for the threshold.
     """
-    if traits.noise is not NoiseKind.MASK:
-        raise ConfigError(f"noise {traits.noise.value!r} cannot be served yet; only models with a mask token can")
-    mode = settings.mode or MODES[traits.attention][0]
+    if traits.noise is NoiseKind.UNIFORM and settings.threshold is not None:
+        raise ConfigError("threshold has no meaning for a model of uniform noise; leave it out")
+    mode = settings.mode or modes_of(traits)[0]
     block_size = settings.block_size or traits.block_size
     _check_mode(mode, traits)
     _check_block_size(block_size, traits)
@@ -80,8 +85,8 @@ def resolve(settings: EngineSettings, traits: Traits) -> EngineSettings:
 
 
 def _check_mode(mode: Mode, traits: Traits) -> None:
-    if mode not in MODES[traits.attention]:
-        known = ", ".join(m.value for m in MODES[traits.attention])
+    if mode not in modes_of(traits):
+        known = ", ".join(m.value for m in modes_of(traits))
         raise ConfigError(f"mode {mode.value!r} needs another model; this one runs: {known}")
 
 
@@ -164,4 +169,8 @@ def cache_shape(config: ModelConfig, traits: Traits) -> CacheShape:
         align=traits.block_size if traits.attention is AttentionPattern.BLOCK_CAUSAL else 1,
         logit_shift=traits.logit_shift,
         fixed_canvas=traits.attention is AttentionPattern.BIDIRECTIONAL,
+        layers=tuple(
+            LayerShape(num_kv_heads=one.num_kv_heads, head_dim=one.head_dim, scale=1.0, reach=one.reach)
+            for one in config.layers
+        ),
     )

@@ -15,7 +15,7 @@ from unmask.core.request import Mode
 from unmask.decoding.rules import is_finished
 from unmask.engine.runner import denoise
 from unmask.engine.sequence import Decoding, Running
-from unmask.engine.settings import MODES, EngineSettings, cache_shape
+from unmask.engine.settings import EngineSettings, cache_shape, modes_of
 from unmask.models.config import Traits
 from unmask.models.loading import Loaded
 
@@ -99,9 +99,9 @@ class DraftModel:
 
 
 def _check_pair(draft: Traits, target: Traits) -> None:
-    if Mode.AR not in MODES.get(target.attention, ()):
+    if Mode.AR not in modes_of(target):
         raise ConfigError("a draft model drafts for mode 'ar', which this model cannot run; leave the draft model out")
-    if Mode.AR not in MODES.get(draft.attention, ()):
+    if Mode.AR not in modes_of(draft):
         raise ConfigError(
             f"a draft model must run mode 'ar', but this one has attention {draft.attention.value!r}; take a causal one"
         )

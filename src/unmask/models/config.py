@@ -32,16 +32,28 @@ class NormKind(StrEnum):
 
 
 class PositionKind(StrEnum):
-    """How a row knows where it stands: queries and keys are rotated, or a trained row is added to the embedding."""
+    """How a row knows where it stands.
+
+    ROTARY: queries and keys are rotated.
+    LEARNED: a trained row is added to the embedding.
+    PER_LAYER: rotated as well, by angles that differ between layers (`ModelConfig.layers`).
+    """
 
     ROTARY = "rotary"
     LEARNED = "learned"
+    PER_LAYER = "per_layer"
 
 
 class FeedKind(StrEnum):
-    """The feed-forward: down(silu(gate(x)) * up(x)), or down(gelu(up(x))) with the tanh form of GELU."""
+    """The feed-forward, with the tanh form of GELU.
+
+    SWIGLU: down(silu(gate(x)) * up(x)).
+    GEGLU: down(gelu(gate(x)) * up(x)).
+    GELU_TANH: down(gelu(up(x))).
+    """
 
     SWIGLU = "swiglu"
+    GEGLU = "geglu"
     GELU_TANH = "gelu_tanh"
 
 
@@ -92,6 +104,27 @@ class MoEConfig:
 
 
 @dataclass(frozen=True, kw_only=True)
+class AttentionShape:
+    """Attention of one layer, in a model whose layers differ. Scores are not scaled.
+
+    Attributes:
+        num_kv_heads: key/value heads; divides the query heads.
+        head_dim: width K of one head.
+        rope_theta: rotary base.
+        rotary_dim: dims of a head that are rotated, half of them at the start of each half of the head.
+        reach: most clean positions that a row sees (sliding window); None for all.
+        has_values: there is a projection for values; without one the keys, before norm and rotation, are the values.
+    """
+
+    num_kv_heads: int
+    head_dim: int
+    rope_theta: float
+    rotary_dim: int
+    reach: int | None = None
+    has_values: bool = True
+
+
+@dataclass(frozen=True, kw_only=True)
 class ModelConfig:
     """Shape of a pre-norm decoder stack. The defaults make it Llama's (RMSNorm, rotary, SwiGLU, no biases).
 
@@ -115,7 +148,9 @@ class ModelConfig:
         feed: see `FeedKind`; experts have the same.
         out_bias: the attention's output projection carries a bias.
         feed_bias: both feed-forward projections carry a bias.
-        moe: experts in place of the dense feed-forward; None for a dense model.
+        moe: experts in place of the dense feed-forward (DiffusionGemma: beside it); None for a dense model.
+        layers: attention of each layer, where layers differ; empty where all have the shape above.
+        logit_cap: logits z become cap * tanh(z / cap); None for as they are.
     """
 
     vocab_size: int
@@ -138,6 +173,8 @@ class ModelConfig:
     out_bias: bool = False
     feed_bias: bool = False
     moe: MoEConfig | None = None
+    layers: tuple[AttentionShape, ...] = ()
+    logit_cap: float | None = None
 
     @property
     def q_size(self) -> int:

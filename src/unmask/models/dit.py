@@ -16,6 +16,7 @@ from torch.nn import functional
 from unmask.core.errors import CheckpointError
 from unmask.models.config import ModelConfig
 from unmask.models.linear import LinearFactory, TiledLinear
+from unmask.models.parts import Parts, check_names
 from unmask.models.source import TensorSource
 from unmask.models.transformer import Transformer, rotate
 
@@ -158,15 +159,15 @@ def build_dit(
     Raises:
         CheckpointError: tensors missing or left over, or of a wrong shape.
     """
-    present = {ours: names[0] for ours, names in key_map.items() if ours not in optional or names[0] in source.names()}
-    _check_names(source.names(), set(present.values()))
-    parts = _Parts(source, present, linear)
+    present = {ours: names for ours, names in key_map.items() if ours not in optional or names[0] in source.names()}
+    check_names(source, present)
+    parts = Parts(source, present, linear)
     hidden, feed, eps = config.hidden_size, config.intermediate_size, config.rms_norm_eps
-    width_C = source.read(present["noise_code.outer"]).shape[0]
+    width_C = source.read(*present["noise_code.outer"]).shape[0]
     with torch.no_grad():
         noise_code = NoiseCode(
-            parts.modulation("noise_code.inner", width_C, 2 * SIGMA_FREQUENCIES),
-            parts.modulation("noise_code.outer", width_C, width_C),
+            parts.projection("noise_code.inner", width_C, 2 * SIGMA_FREQUENCIES, TiledLinear),
+            parts.projection("noise_code.outer", width_C, width_C, TiledLinear),
         )
         code_1C = noise_code(sigma)
         blocks: list[DiTBlock] = []
@@ -179,10 +180,10 @@ def build_dit(
                 "norm2": CentredNorm(parts.fetch(at + "norm2", hidden), eps),
                 "up": parts.projection(at + "up", feed, hidden),
                 "down": parts.projection(at + "down", hidden, feed),
-                "modulation": parts.modulation(at + "modulation", 6 * hidden, width_C),
+                "modulation": parts.projection(at + "modulation", 6 * hidden, width_C, TiledLinear),
             }
             blocks.append(DiTBlock(config.num_heads, modules, code_1C))
-        norm_modulation = parts.modulation("norm.modulation", 2 * hidden, width_C)
+        norm_modulation = parts.projection("norm.modulation", 2 * hidden, width_C, TiledLinear)
         norm = ModulatedNorm(parts.fetch("norm", hidden), eps, norm_modulation, code_1C)
     model = DiT(
         config,
@@ -196,52 +197,16 @@ def build_dit(
     return model.eval()
 
 
-def _kept(parts: "_Parts", present: Mapping[str, str], config: ModelConfig) -> dict[str, Tensor]:
+def _kept(parts: Parts, present: Mapping[str, tuple[str, ...]], config: ModelConfig) -> dict[str, Tensor]:
     """The tensors beside the weights. The rotary frequencies must be those the stack computes by itself."""
     frequencies = parts.fetch("kept.inv_freq", config.head_dim // 2)
     wanted = config.rope_theta ** (-torch.arange(0, config.head_dim, 2) / config.head_dim)
     if not torch.allclose(frequencies, wanted, rtol=1e-2, atol=0):
         raise CheckpointError(
-            f"{present['kept.inv_freq']!r} holds other rotary frequencies than those of base {config.rope_theta:g}"
+            f"{present['kept.inv_freq'][0]!r} holds other rotary frequencies than those of base {config.rope_theta:g}"
         )
     scalars = [ours for ours in present if ours.startswith("kept.") and ours != "kept.inv_freq"]
     return {"inv_freq": frequencies} | {ours.removeprefix("kept."): parts.fetch(ours) for ours in scalars}
-
-
-def _check_names(found: set[str], wanted: set[str]) -> None:
-    missing, extra = sorted(wanted - found), sorted(found - wanted)
-    if missing:
-        raise CheckpointError(f"{len(missing)} tensors are missing from the checkpoint, first {missing[0]!r}")
-    if extra:
-        raise CheckpointError(f"{len(extra)} tensors of the checkpoint are not of this family, first {extra[0]!r}")
-
-
-class _Parts:
-    """Makes modules from official tensors, one at a time."""
-
-    def __init__(self, source: TensorSource, names: Mapping[str, str], linear: LinearFactory) -> None:
-        self._source = source
-        self._names = names
-        self._linear = linear
-
-    def fetch(self, ours: str, *shape: int) -> Tensor:
-        """Reads a parameter, which must have this shape."""
-        tensor = self._source.read(self._names[ours])
-        if tuple(tensor.shape) != shape:
-            raise CheckpointError(f"{self._names[ours]!r} is a {tuple(tensor.shape)} tensor, expected {shape}")
-        return tensor.contiguous()
-
-    def projection(self, ours: str, rows: int, columns: int) -> nn.Module:
-        """A linear layer of the rows, with a bias where the family has one."""
-        return self._linear(*self._weights(ours, rows, columns))
-
-    def modulation(self, ours: str, rows: int, columns: int) -> nn.Module:
-        """A linear layer of the noise code."""
-        return TiledLinear(*self._weights(ours, rows, columns))
-
-    def _weights(self, ours: str, rows: int, columns: int) -> tuple[Tensor, Tensor | None]:
-        bias_O = self.fetch(f"{ours}.bias", rows) if f"{ours}.bias" in self._names else None
-        return self.fetch(ours, rows, columns), bias_O
 
 
 def export_dit(model: Transformer, key_map: Mapping[str, tuple[str, ...]]) -> dict[str, Tensor]:

@@ -105,6 +105,13 @@ def check_shape(config: ModelConfig) -> None:
     rotary_dim = config.head_dim if config.rotary_dim is None else config.rotary_dim
     if config.positions is PositionKind.ROTARY and (rotary_dim % 2 or not 2 <= rotary_dim <= config.head_dim):
         raise CheckpointError(f"{rotary_dim} of {config.head_dim} dims of a head cannot be rotated in pairs")
+    for layer in config.layers:
+        if min(layer.num_kv_heads, layer.head_dim) < 1 or config.num_heads % layer.num_kv_heads or layer.head_dim % 2:
+            raise CheckpointError(f"a layer of {layer.num_kv_heads} kv heads of width {layer.head_dim} makes no sense")
+        if not (0 <= layer.rotary_dim <= layer.head_dim <= 2**24 and 0 < layer.rope_theta < float("inf")):
+            raise CheckpointError("partial_rotary_factor, head_dim or rope_theta of a layer makes no sense")
+        if layer.reach is not None and layer.reach < 1:
+            raise CheckpointError(f"sliding_window {layer.reach} makes no sense")
     moe = config.moe
     if moe is None:
         return

@@ -8,8 +8,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-import torch
-from torch import Tensor, nn
+from torch import nn
 
 from unmask.core.errors import CheckpointError
 from unmask.models.config import (
@@ -25,6 +24,7 @@ from unmask.models.config import (
 from unmask.models.families import FAMILIES, family_of
 from unmask.models.linear import LinearFactory
 from unmask.models.moe import Expert, MoE, Router
+from unmask.models.parts import Parts, check_names
 from unmask.models.source import LoraSource, SafetensorsSource, TensorSource, read_json
 from unmask.models.transformer import Block, LayerNorm, RMSNorm, Transformer
 
@@ -131,26 +131,8 @@ def build(
     return model.eval()
 
 
-def check_names(source: TensorSource, key_map: Mapping[str, Sequence[str]], redundant: Collection[str]) -> None:
-    """Compares the names of a checkpoint with those of its family.
-
-    Raises:
-        CheckpointError: tensors missing, or left over and not redundant.
-    """
-    wanted = {name for names in key_map.values() for name in names}
-    missing, extra = sorted(wanted - source.names()), sorted(source.names() - wanted - set(redundant))
-    if missing:
-        raise CheckpointError(f"{len(missing)} tensors are missing from the checkpoint, first {_few(missing)}")
-    if extra:
-        raise CheckpointError(f"{len(extra)} tensors of the checkpoint are not of this family, first {_few(extra)}")
-
-
-def _few(names: Sequence[str]) -> str:
-    return ", ".join(repr(name) for name in names[:3])
-
-
-class _Parts:
-    """Makes the modules of a model from official tensors, one at a time."""
+class _Parts(Parts):
+    """Makes the modules of the shared stack."""
 
     def __init__(
         self,
@@ -160,28 +142,8 @@ class _Parts:
         linear: LinearFactory,
         transposed: Collection[str],
     ) -> None:
-        self._source = source
+        super().__init__(source, key_map, linear, transposed)
         self._config = config
-        self._key_map = key_map
-        self._linear = linear
-        self._transposed = transposed
-
-    def fetch(self, name: str, *shape: int) -> Tensor:
-        """Reads our parameter `name`, which must have this shape."""
-        official = self._key_map[name]
-        parts = [self._source.read(part) for part in official]
-        if name.split(".")[-1] in self._transposed:
-            parts = [part.T if part.dim() == 2 else part for part in parts]
-        fits = all(part.dim() == len(shape) and part.shape[1:] == shape[1:] for part in parts)
-        if not fits or sum(part.shape[0] for part in parts) != shape[0]:
-            found = " + ".join(str(tuple(part.shape)) for part in parts)
-            raise CheckpointError(f"{official[0]!r} makes a {found} tensor, expected {shape}")
-        return parts[0].contiguous() if len(parts) == 1 else torch.cat(parts)
-
-    def projection(self, name: str, rows: int, columns: int) -> nn.Module:
-        """A linear layer, with a bias where the key map has one."""
-        bias = self.fetch(f"{name}.bias", rows) if f"{name}.bias" in self._key_map else None
-        return self._linear(self.fetch(name, rows, columns), bias)
 
     def norm(self, name: str, width: int) -> nn.Module:
         """A norm of the configured kind."""
@@ -207,7 +169,7 @@ class _Parts:
         return parts | {"moe": self._experts(at + "moe.", config.moe)}
 
     def _feed(self, at: str, width: int) -> dict[str, nn.Module]:
-        gates = 2 if self._config.feed is FeedKind.SWIGLU else 1
+        gates = 1 if self._config.feed is FeedKind.GELU_TANH else 2
         return {
             "gate_up": self.projection(at + "gate_up", gates * width, self._config.hidden_size),
             "down": self.projection(at + "down", self._config.hidden_size, width),

@@ -90,7 +90,7 @@ class Expert(nn.Module):
 class MoE(nn.Module):
     """The routed experts of a layer, weighted and added up, plus the shared expert where there is one."""
 
-    def __init__(self, router: Router, experts: Sequence[nn.Module], shared: nn.Module | None) -> None:
+    def __init__(self, router: nn.Module, experts: Sequence[nn.Module], shared: nn.Module | None) -> None:
         super().__init__()
         self.router = router
         self.experts = nn.ModuleList(experts)
@@ -98,7 +98,11 @@ class MoE(nn.Module):
 
     def forward(self, x_ND: Tensor) -> Tensor:
         """Maps [N, D] to [N, D]."""
-        chosen_NJ, weights_NJ = self.router(x_ND)
+        mixed_ND = self.mix(x_ND, *self.router(x_ND))
+        return mixed_ND if self.shared is None else mixed_ND + self.shared(x_ND)
+
+    def mix(self, x_ND: Tensor, chosen_NJ: Tensor, weights_NJ: Tensor) -> Tensor:
+        """Runs each row [N, D] through its experts and adds them up by their weights, best score first."""
         num_chosen = chosen_NJ.shape[1]
         flat = chosen_NJ.flatten()
         by_expert = flat.argsort(stable=True)
@@ -111,4 +115,4 @@ class MoE(nn.Module):
         mixed_ND = visited_NJD[:, 0] * weights_NJ[:, :1]
         for rank in range(1, num_chosen):
             mixed_ND = mixed_ND + visited_NJD[:, rank] * weights_NJ[:, rank : rank + 1]
-        return mixed_ND if self.shared is None else mixed_ND + self.shared(x_ND)
+        return mixed_ND

@@ -7,11 +7,11 @@ from typing import Any
 
 import torch
 from safetensors.torch import save_file
-from torch import Tensor, nn
+from torch import Tensor
 
-from unmask.core.errors import CheckpointError
 from unmask.models.families import FAMILIES, family_of
 from unmask.models.loading import Loaded
+from unmask.models.parts import parameter
 
 
 def official_tensors(loaded: Loaded, raw: Mapping[str, Any]) -> dict[str, Tensor]:
@@ -29,7 +29,7 @@ def official_tensors(loaded: Loaded, raw: Mapping[str, Any]) -> dict[str, Tensor
         return family.export(loaded.model)
     tensors: dict[str, Tensor] = {}
     for ours, names in family.key_map(config).items():
-        value = _parameter(loaded.model, ours)
+        value = parameter(loaded.model, ours)
         is_qkv = ours.removesuffix(".bias").endswith("qkv")
         widths = [config.q_size, config.kv_size, config.kv_size] if is_qkv else [value.shape[0] // 2] * 2
         parts = value.split(widths) if len(names) > 1 else [value]
@@ -38,20 +38,6 @@ def official_tensors(loaded: Loaded, raw: Mapping[str, Any]) -> dict[str, Tensor
         copies = [part.detach().clone(memory_format=torch.contiguous_format) for part in parts]
         tensors |= dict(zip(names, copies, strict=True))
     return tensors
-
-
-def _parameter(model: nn.Module, ours: str) -> Tensor:
-    """Finds the parameter that the key map calls `ours`."""
-    path = "lm_head" if ours == "head" else ours
-    for name in (path, f"{path}.weight"):
-        owner, _, last = name.rpartition(".")
-        try:
-            value = getattr(model.get_submodule(owner), last, None)
-        except AttributeError:  # no such submodule
-            continue
-        if isinstance(value, nn.Parameter):
-            return value
-    raise CheckpointError(f"{ours} is kept in a form that cannot be saved; load the model in float32")
 
 
 def save_checkpoint(

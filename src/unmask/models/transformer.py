@@ -5,6 +5,7 @@ caller passes in (`Attend`), so causal, block-causal, bidirectional, cached and 
 """
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
@@ -23,6 +24,20 @@ _SHARE = 16384
 
 Attend = Callable[[int, Tensor, Tensor, Tensor], Tensor]
 """(layer, q_NHK, k_NGK, v_NGK) -> [N, H, K]: attention of layer `layer`, keys and values not yet repeated."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Undecided:
+    """Which rows of a forward are an open window's. Only models that treat those in their own way look at it.
+
+    Attributes:
+        is_open_N: bool.
+        said: for a window whose rule conditions the model on what it said in the step before, the window's first row
+            and those logits, float32 [W, V]. Windows without conditioning are absent.
+    """
+
+    is_open_N: Tensor
+    said: tuple[tuple[int, Tensor], ...] = ()
 
 
 class RMSNorm(nn.Module):
@@ -108,10 +123,10 @@ def by_rows(function: Callable[[Tensor], Tensor], x_NF: Tensor) -> Tensor:
 
 def feed_forward(x_ND: Tensor, up: nn.Module, down: nn.Module, kind: FeedKind) -> Tensor:
     """Maps [N, D] to [N, D]; with a gate, `up` gives gate and value side by side."""
-    if kind is FeedKind.SWIGLU:
-        gate_NF, value_NF = up(x_ND).chunk(2, dim=-1)
-        return down(by_rows(functional.silu, gate_NF) * value_NF)
-    return down(by_rows(_gelu_tanh, up(x_ND)))
+    if kind is FeedKind.GELU_TANH:
+        return down(by_rows(_gelu_tanh, up(x_ND)))
+    gate_NF, value_NF = up(x_ND).chunk(2, dim=-1)
+    return down(by_rows(functional.silu if kind is FeedKind.SWIGLU else _gelu_tanh, gate_NF) * value_NF)
 
 
 def _gelu_tanh(x: Tensor) -> Tensor:
@@ -166,13 +181,14 @@ class Transformer(nn.Module):
             self.register_buffer("cos", cos_PC, persistent=False)
             self.register_buffer("sin", sin_PC, persistent=False)
 
-    def forward(self, ids_N: Tensor, positions_N: Tensor, attend: Attend) -> Tensor:
+    def forward(self, ids_N: Tensor, positions_N: Tensor, attend: Attend, undecided: Undecided | None = None) -> Tensor:
         """Runs all layers.
 
         Args:
             ids_N: int64 token ids.
             positions_N: int64 absolute position of each row.
             attend: attention of the rows, called once per layer with the layer's index.
+            undecided: which rows are open; this stack treats all rows alike and does not look.
 
         Returns:
             Final hidden states after the norm, float32 [N, D]; feed the rows you need to `head`.
@@ -188,7 +204,7 @@ class Transformer(nn.Module):
             # rows that hang over the end of the context are computed and then cut off, so any position will do
             x_ND = x_ND + self.positions[positions_N.clamp_max(self.positions.shape[0] - 1)]
         for index, layer in enumerate(self.layers):
-            x_ND = layer(x_ND, cos_N1C, sin_N1C, _at_layer(attend, index))
+            x_ND = layer(x_ND, cos_N1C, sin_N1C, at_layer(attend, index))
         return self.norm(x_ND)
 
     def head(self, hidden_RD: Tensor) -> Tensor:
@@ -207,7 +223,8 @@ def _rotary_table(config: ModelConfig) -> tuple[Tensor, Tensor]:
     return torch.cat((cos, cos), dim=-1).float(), torch.cat((-sin, sin), dim=-1).float()
 
 
-def _at_layer(attend: Attend, index: int) -> Callable[..., Tensor]:
+def at_layer(attend: Attend, index: int) -> Callable[..., Tensor]:
+    """The attention of one layer."""
     return lambda q, k, v: attend(index, q, k, v)
 
 

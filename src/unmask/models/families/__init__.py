@@ -12,6 +12,7 @@ from unmask.models.families import (
     a2d,
     diffugpt,
     diffullama,
+    diffusion_gemma,
     dream,
     fast_dllm_v2,
     gpt2,
@@ -160,6 +161,15 @@ FAMILIES: Mapping[str, FamilySpec] = {
         key_map=mdlm.block_key_map,
         build=mdlm.build_block,
         export=mdlm.export,
+    ),
+    "diffusion_gemma": FamilySpec(
+        architectures=diffusion_gemma.ARCHITECTURES,
+        build_config=diffusion_gemma.build_config,
+        build_traits=diffusion_gemma.build_traits,
+        key_map=diffusion_gemma.key_map,
+        view=diffusion_gemma.view,
+        build=diffusion_gemma.build_model,
+        export=diffusion_gemma.export_model,
     ),
 }
 
