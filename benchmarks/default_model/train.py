@@ -33,6 +33,7 @@ STAGES = (
     Stage(lr=1.5e-3, decay_from=0.5, steps=800, workers=1),
     Stage(lr=8e-4, decay_from=1.0, steps=140, workers=2),
     Stage(lr=4e-4, decay_from=0.0, steps=580, workers=2),
+    Stage(lr=4e-4, decay_from=0.35, steps=1600, workers=2),
 )
 
 
