@@ -66,7 +66,7 @@ def test_modes_of_each_attention_pattern(pattern: AttentionPattern, default: Mod
 def test_uniform_noise_has_one_mode_and_its_own_temperature() -> None:
     traits = replace(TRAITS[PATTERNS.CAUSAL_CONTEXT], noise=NoiseKind.UNIFORM)
     settings = resolve(EngineSettings(), traits)
-    assert settings.mode is Mode.DIFFUSION
+    assert (settings.mode, settings.threshold) == (Mode.DIFFUSION, None)
     with pytest.raises(ConfigError, match="mode 'verified' needs another model; this one runs: diffusion"):
         resolve(EngineSettings(mode=Mode.VERIFIED), traits)
     with pytest.raises(ConfigError, match="threshold has no meaning"):

@@ -132,5 +132,6 @@ def served(
         deadline=None,
     )
     while not rule.shown:
-        denoise(loaded.model, [(running, 5 if running.num_pending > 9 else running.num_pending)])
+        num_text_left = num_final - running.cache.stored  # drafts after it are never stored, so they are fed at once
+        denoise(loaded.model, [(running, 5 if num_text_left > 9 else running.num_pending)])
     return rule.shown

@@ -40,7 +40,8 @@ def settings_text(model: "OpenModel", engine: "EngineSettings", server: "ServerS
     """The resolved settings, one a line."""
     traits = model.loaded.traits
     assert engine.mode is not None, "settings are resolved"
-    threshold = f", threshold {engine.threshold:g}" if engine.mode.value == "diffusion" else ""
+    has_threshold = engine.mode.value == "diffusion" and engine.threshold is not None
+    threshold = f", threshold {engine.threshold:g}" if has_threshold else ""
     window = "" if engine.mode.value == "ar" else f", block size {engine.block_size}{threshold}"
     rows = {
         "model": f"{model.model_id} ({model.precision}, {traits.attention.value} attention)",

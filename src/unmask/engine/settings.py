@@ -21,7 +21,8 @@ class EngineSettings:
         max_prefix_tokens: cached positions of ended sequences that are kept for prompts that begin alike; 0 keeps none.
         max_prefill_rows: most prompt rows in one forward, shared by all prompts being prefilled.
         mode: default of requests that name none; None lets the model decide.
-        threshold: default confidence of diffusion mode; None is 0.7 for models that edit what they wrote, else 0.9.
+        threshold: default confidence of diffusion mode; None is 0.7 for models that edit what they wrote, nothing for
+            models of uniform noise, else 0.9.
         block_size: default window; None takes the model's.
         num_drafts: tokens that a draft model drafts for each forward of an AR request; without one it has no effect.
         threads: CPU threads of a forward; None lets torch decide.
@@ -74,13 +75,14 @@ def resolve(settings: EngineSettings, traits: Traits) -> EngineSettings:
     Raises:
         ConfigError: the model cannot run the asked-for mode or block size, or has no use for the threshold.
     """
-    if traits.noise is NoiseKind.UNIFORM and settings.threshold is not None:
+    is_uniform = traits.noise is NoiseKind.UNIFORM
+    if is_uniform and settings.threshold is not None:
         raise ConfigError("threshold has no meaning for a model of uniform noise; leave it out")
     mode = settings.mode or modes_of(traits)[0]
     block_size = settings.block_size or traits.block_size
     _check_mode(mode, traits)
     _check_block_size(block_size, traits)
-    threshold = settings.threshold or (0.7 if traits.editable else 0.9)
+    threshold = None if is_uniform else settings.threshold or (0.7 if traits.editable else 0.9)
     return replace(settings, mode=mode, block_size=block_size, threshold=threshold)
 
 
