@@ -6,9 +6,10 @@ from pathlib import Path
 import pytest
 from safetensors.torch import load_file
 
-from tests.tiny import EOS_ID, HEADS, HIDDEN, KV_HEADS, LAYERS, MASK_ID, make_checkpoint
+from tests.tiny import EOS_ID, HEADS, HIDDEN, KV_HEADS, LAYERS, MASK_ID, byte_tokenizer, make_checkpoint
 from unmask.cli.main import main
 from unmask.engine.inspection import Inspection, inspect_model
+from unmask.verify.folders import CaseFolder
 
 
 def inspected(folder: Path) -> Inspection:
@@ -39,6 +40,16 @@ def test_what_each_attention_pattern_can_do(tmp_path: Path) -> None:
     blocks = inspected(make_checkpoint(tmp_path / "blocks", attention="block_causal"))
     assert "sdar_dynamic" in blocks.rules
     assert "edit" not in blocks.rules, "the checkpoint does not edit"
+
+
+def test_a_model_of_uniform_noise(tmp_path: Path) -> None:
+    folder = CaseFolder.read(Path(__file__).parents[1] / "goldens/diffusion_gemma/small").checkpoint(tmp_path)
+    byte_tokenizer().save(str(folder / "tokenizer.json"))
+    facts = inspected(folder)
+    assert (facts.modes, facts.rule, facts.rules) == (("diffusion",), "renoise", ("renoise",))
+    assert (facts.threshold, facts.mask_token_id, facts.block_size) == (None, None, 16)
+    assert facts.kv_bytes_per_token == 2 * 4 * (2 * 2 * 16 + 1 * 32), "layers differ"
+    assert "verified" not in facts.exactness
 
 
 def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -13,7 +13,6 @@ from unmask.verify.report import Finding, Status, check_folder, verify
 
 GOLDENS = Path(__file__).parents[1] / "goldens"
 FOLDERS = [str(path.relative_to(GOLDENS)) for path in find_folders([GOLDENS])]
-UNSUPPORTED = "diffusion_gemma/small"
 SKIPPED = {
     "sdar/block4:p3-static-d2": "overwrote a prompt token",
     "mdlm/small:sigma0.45": "noise level 0",
@@ -22,7 +21,7 @@ SKIPPED = {
 }
 
 
-@pytest.mark.parametrize("folder", [folder for folder in FOLDERS if folder != UNSUPPORTED])
+@pytest.mark.parametrize("folder", FOLDERS)
 def test_everything_recorded_is_reproduced(folder: str) -> None:
     found = list(check_folder(CaseFolder.read(GOLDENS / folder)))
     assert {finding.kind for finding in found} <= {"logits", "generate"}
@@ -71,6 +70,22 @@ def test_other_ids_logits_and_forwards_are_found(folder: Path) -> None:
     assert "trace" in found["p8-dynamic"].note
     changed = {"p5-static", "p8-static", "p8-dynamic", "logits-block4"}
     assert {name for name, finding in found.items() if finding.status is Status.DIFFERS} == changed
+
+
+def test_other_noise_guesses_and_kept_tokens_are_found(tmp_path: Path) -> None:
+    folder = Path(shutil.copytree(GOLDENS / "diffusion_gemma/small", tmp_path / "diffusion_gemma" / "small"))
+    for name, fields in {"early-stop": "accepted", "two-canvases": "argmax_canvas"}.items():
+        steps = CaseFolder.read(folder).case(name)["steps"]
+        steps[1][fields] = steps[1][fields][1:]
+        edit(folder, name, steps=steps)
+    edit(folder, "defaults-12-steps", decoder_forwards=11)
+    edit(folder, "logits-self-conditioning", self_conditioning="divided by 0.8")
+    found = {finding.case: finding for finding in verify([folder])}
+    assert "trace: at 1" in found["early-stop"].note
+    assert "trace: at 1" in found["two-canvases"].note
+    assert (found["defaults-12-steps"].nfe, found["defaults-12-steps"].recorded_nfe) == (12, 11)
+    assert (found["logits-self-conditioning"].difference or 0) > 1e-3
+    assert {name for name, finding in found.items() if finding.status is Status.OK} == {"logits"}
 
 
 def test_weights_that_changed_are_found(folder: Path) -> None:

@@ -10,19 +10,17 @@ from unmask.core.errors import CheckpointError, RequestError
 from unmask.core.request import Mode, SamplingParams
 from unmask.engine.opening import locate, read_facts
 from unmask.engine.rule_table import RULES, check_rule, default_rule
-from unmask.engine.settings import MODES, EngineSettings, resolve
+from unmask.engine.settings import EngineSettings, cache_shape, modes_of, resolve
 from unmask.models.config import AttentionPattern, Traits
 from unmask.models.source import SafetensorsSource
 from unmask.text.chat import ChatTemplate, find_template
 from unmask.text.tokenizer import Tokenizer
 
-_EXACT = {
-    AttentionPattern.CAUSAL: "the key/value cache and prefix reuse are exact",
-    AttentionPattern.CAUSAL_CONTEXT: "the key/value cache and prefix reuse are exact; verified gives the ids of ar",
-    AttentionPattern.BLOCK_CAUSAL: "the key/value cache and prefix reuse are exact",
-    AttentionPattern.BIDIRECTIONAL: "nothing is cached, so every answer is exact; prefix and dual caches would be "
-    "approximate and are not used by the server",
-}
+_EXACT_CACHE = "the key/value cache and prefix reuse are exact"
+_NO_CACHE = (
+    "nothing is cached, so every answer is exact; prefix and dual caches would be approximate and are not used by "
+    "the server"
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,7 +38,7 @@ class Inspection:
         modes: that it runs; the first is the default.
         rule: of mode diffusion where a request names none; None without that mode.
         rules: that a request may name.
-        threshold: default confidence.
+        threshold: default confidence; None for models of uniform noise, which have none.
         exactness: what is exact and what approximate.
         chat_template: whether there is one.
         tools: whether it shows tools to the model.
@@ -64,7 +62,7 @@ class Inspection:
     modes: tuple[str, ...]
     rule: str | None
     rules: tuple[str, ...]
-    threshold: float
+    threshold: float | None
     exactness: str
     chat_template: bool
     tools: bool
@@ -99,9 +97,10 @@ def inspect_model(name: str, *, cache_dir: Path, progress: Callable[[str], None]
         raise CheckpointError(f"cannot read {files.folder}: {error}") from error
     config, traits = facts.config, facts.traits
     settings = resolve(EngineSettings(), traits)
-    modes = MODES[traits.attention]
+    modes = modes_of(traits)
     fixed = traits.attention is AttentionPattern.BIDIRECTIONAL
-    assert settings.threshold is not None, "settings are resolved"
+    layers = () if fixed else cache_shape(config, traits).every_layer()
+    exact = _NO_CACHE if fixed else _EXACT_CACHE
     return Inspection(
         model=files.model_id,
         family=facts.family,
@@ -115,12 +114,12 @@ def inspect_model(name: str, *, cache_dir: Path, progress: Callable[[str], None]
         num_parameters=sum(count for count, _ in sizes),
         weights_bytes=sum(size for _, size in sizes),
         context_length=traits.max_positions,
-        kv_bytes_per_token=0 if fixed else 2 * 4 * config.num_layers * config.kv_size,
+        kv_bytes_per_token=sum(2 * 4 * layer.num_kv_heads * layer.head_dim for layer in layers),
         modes=tuple(mode.value for mode in modes),
         rule=default_rule(SamplingParams(), traits) if Mode.DIFFUSION in modes else None,
         rules=tuple(rule for rule in RULES if Mode.DIFFUSION in modes and _allows(rule, traits)),
         threshold=settings.threshold,
-        exactness=_EXACT[traits.attention],
+        exactness=f"{exact}; verified gives the ids of ar" if Mode.VERIFIED in modes else exact,
         chat_template=template is not None,
         tools=template is not None and template.shows_tools,
         tokenizer_ids=tokenizer.vocab_size,

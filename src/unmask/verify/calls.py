@@ -24,6 +24,7 @@ from unmask.decoding.rules import DecodingRule, visible_answer
 from unmask.decoding.sampling import Sampling
 from unmask.models.config import Traits
 from unmask.verify.folders import Case, CaseFolder
+from unmask.verify.renoise import RENOISE_FUNCTIONS, renoise_call
 from unmask.verify.running import Call
 
 _EDITING_REFERENCE = "LLaDA2.1"
@@ -53,8 +54,10 @@ def make_call(folder: CaseFolder, case: Case, row: int, traits: Traits) -> Call:
         return _block_call(folder, case, row, traits)
     if key in FIXED_CANVAS_FUNCTIONS:
         return _fixed_call(folder, case, row, traits)
-    known = [name for name in BLOCK_FUNCTIONS | FIXED_CANVAS_FUNCTIONS if name.startswith(f"{folder.family}.")]
-    raise unknown_name("official function", key, known or BLOCK_FUNCTIONS | FIXED_CANVAS_FUNCTIONS)
+    if key in RENOISE_FUNCTIONS:
+        return renoise_call(case, traits)
+    every = {*BLOCK_FUNCTIONS, *FIXED_CANVAS_FUNCTIONS, *RENOISE_FUNCTIONS}
+    raise unknown_name("official function", key, [n for n in every if n.startswith(f"{folder.family}.")] or every)
 
 
 def prompts_of(case: Case) -> list[list[int]]:

@@ -10,6 +10,7 @@ from unmask.models.dit import subs_log_probs
 from unmask.models.loading import Loaded
 from unmask.models.transformer import masked_attention
 from unmask.verify.folders import Case
+from unmask.verify.renoise import window_logits
 
 # Shape legend: N rows fed, R rows read, V vocabulary.
 
@@ -46,6 +47,8 @@ def raw_logits(loaded: Loaded, case: Case, row: int) -> Tensor:
     """
     if any(case.get("sigma") or ()):
         raise NotReproducedError(f"sigma {case['sigma']}: our models are told the noise level 0")
+    if "decoder_input_ids" in case:
+        return window_logits(loaded, case, row)
     ids_N, positions_N, visible_NN = _given(case, row)
     with torch.inference_mode():
         hidden_ND = loaded.model(ids_N, positions_N, masked_attention(visible_NN))

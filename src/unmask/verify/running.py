@@ -17,7 +17,7 @@ from unmask.decoding.belief import Belief
 from unmask.decoding.fixed_canvas import guided
 from unmask.decoding.randomness import RandomStream
 from unmask.decoding.reference import ReferenceModel
-from unmask.decoding.rules import DecodingRule, is_finished
+from unmask.decoding.rules import DecodingRule, SelfConditioned, is_finished
 from unmask.engine.runner import denoise
 from unmask.engine.sequence import Decoding
 from unmask.engine.settings import cache_shape
@@ -103,6 +103,15 @@ class Watched:
         self.before.append(canvas)
         self.after.append(canvas.apply(delta))
         return delta
+
+
+class WatchedConditioned(Watched):
+    """The same for a rule that tells the model what it said."""
+
+    def conditioning(self, canvas: Canvas) -> Tensor | None:
+        """See `SelfConditioned`."""
+        assert isinstance(self.rule, SelfConditioned), "this class is for such rules"
+        return self.rule.conditioning(canvas)
 
 
 @dataclass(frozen=True)
@@ -191,7 +200,8 @@ def run_reference(call: Call, loaded: Loaded) -> Run:
 
 
 def _watch(call: Call) -> Watched:
-    return Watched(call.rule, call.first, max_steps=2 * call.wanted_forwards + 64)
+    watching = WatchedConditioned if isinstance(call.rule, SelfConditioned) else Watched
+    return watching(call.rule, call.first, max_steps=2 * call.wanted_forwards + 64)
 
 
 def _whole_canvas(loaded: Loaded) -> ReferenceModel:

@@ -9,6 +9,7 @@ from unmask.decoding.official_blocks import OfficialBlocks
 from unmask.models.config import Traits
 from unmask.verify.calls import official_run, without_lead
 from unmask.verify.folders import Case, CaseFolder
+from unmask.verify.renoise import Replay, renoise_traces
 from unmask.verify.running import Run, Watched
 
 Trace = list[Any]
@@ -16,6 +17,8 @@ Trace = list[Any]
 
 def traces_of(folder: CaseFolder, case: Case, row: int, traits: Traits, run: Run) -> tuple[Trace, Trace]:
     """(ours, theirs) in whichever form the case holds; two empty ones where it holds none."""
+    if isinstance(run.call.rule, Replay):
+        return renoise_traces(case, run.call.rule)
     if run.call.block_size is not None:
         return _block_traces(folder, case, row, official_run(folder, case, row, traits), run.watched)
     canvases = [*run.watched.before[:1], *run.watched.after]
