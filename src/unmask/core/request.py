@@ -77,8 +77,7 @@ class SamplingParams:
             _check_whole("diffusion.num_steps", self.num_steps, 1, 256)
         if self.lookup is not None:
             _check_whole("diffusion.lookup", self.lookup, 1, 64)
-        if self.rule is not None and not isinstance(self.rule, str):
-            raise RequestError(f"diffusion.rule must be a name, got {self.rule!r}", param="diffusion.rule")
+        _check_text("diffusion.rule", self.rule)
         if self.mode is not None:
             object.__setattr__(self, "mode", _known_mode(self.mode))  # a plain "ar" is a Mode from here on
 
@@ -101,6 +100,12 @@ def _check_whole(name: str, value: object, low: int | None = None, high: int | N
     if (low is not None and number < low) or (high is not None and number > high):
         limit = f"at least {low}" if high is None else f"between {low} and {high}"
         raise RequestError(f"{name} must be {limit}, got {number}", param=name)
+
+
+def _check_text(name: str, value: object) -> None:
+    """Raises RequestError unless the value is a text or absent."""
+    if value is not None and not isinstance(value, str):
+        raise RequestError(f"{name} must be a name, got {value!r}", param=name)
 
 
 def _check_number(name: str, value: object, low: float, high: float, *, low_open: bool = False) -> None:
