@@ -6,6 +6,7 @@ import time
 from collections.abc import AsyncIterator
 
 from unmask.server.assembly import Aborted, Finished
+from unmask.server.drafts import DraftShown, Extension
 from unmask.server.errors import ApiError, as_api_error, timed_out
 from unmask.server.generation import Failed, Generation, News
 from unmask.server.metrics import Outcome, ServerMetrics, outcome_of
@@ -77,7 +78,7 @@ class Answer:
                     contents[choice] += piece.text
                 case ToolCall():
                     calls[choice].append(self._call(choice, piece))
-                case Finished():
+                case Finished() | DraftShown():
                     pass
                 case Aborted() | Failed():
                     raise self._fail(piece)
@@ -115,6 +116,8 @@ class Answer:
                     yield self._event(choice, DeltaReply(content=piece.text))
                 case ToolCall():
                     yield self._event(choice, DeltaReply(tool_calls=[self._call(choice, piece)]))
+                case DraftShown():
+                    yield self._draft_event(choice, piece)
                 case Finished():
                     yield self._event(choice, DeltaReply(), piece.reason)
                 case Aborted() | Failed():
@@ -189,6 +192,11 @@ class Answer:
 
     def _event(self, choice: int, delta: DeltaReply, reason: FinishName | None = None) -> bytes:
         return self._chunk([ChoiceDelta(index=choice, delta=delta, logprobs=None, finish_reason=reason)]).to_event()
+
+    def _draft_event(self, choice: int, piece: DraftShown) -> bytes:
+        """An empty delta, so that clients that know nothing of drafts pass it by."""
+        empty = ChoiceDelta(index=choice, delta=DeltaReply(), logprobs=None, finish_reason=None)
+        return self._chunk([empty]).model_copy(update={"unmask": Extension(draft=piece.draft)}).to_event()
 
     def _chunk(self, choices: list[ChoiceDelta], usage: UsageReply | None = None) -> ChunkReply:
         chunk = ChunkReply(

@@ -44,6 +44,7 @@ class PreparedChat:
         single_call: whether the answer ends after its first call.
         stream: whether to answer in chunks.
         include_usage: whether the chunks end with token counts.
+        include_drafts: whether chunks also show what is not final yet.
     """
 
     id: str
@@ -53,6 +54,7 @@ class PreparedChat:
     single_call: bool
     stream: bool
     include_usage: bool
+    include_drafts: bool
 
     @property
     def prompt_length(self) -> int:
@@ -86,6 +88,7 @@ def prepare(raw: bytes, served: ServedModel, chat_id: str) -> PreparedChat:
     _check_size(chat, settings.context_length)
     prompt_ids = tuple(encode_chat(served.tokenizer, served.template, _history(chat.messages), tools))
     params = _fitted(params, chat, len(prompt_ids), settings)
+    include_drafts = bool(chat.stream_options and chat.stream_options.include_drafts)
     requests = tuple(
         Request(
             id=f"{chat_id}-{choice}",
@@ -93,6 +96,7 @@ def prepare(raw: bytes, served: ServedModel, chat_id: str) -> PreparedChat:
             params=params,
             choice=choice,
             timeout_s=settings.request_timeout_s,
+            drafts=include_drafts,
         )
         for choice in range(num_choices)
     )
@@ -104,6 +108,7 @@ def prepare(raw: bytes, served: ServedModel, chat_id: str) -> PreparedChat:
         single_call=chat.parallel_tool_calls is False,
         stream=bool(chat.stream),
         include_usage=bool(chat.stream_options and chat.stream_options.include_usage),
+        include_drafts=include_drafts,
     )
 
 
