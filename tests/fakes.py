@@ -123,6 +123,7 @@ class FakeBackend:
             self._num_tokens += len(ids)
             yield Chunk(
                 token_ids=ids,
+                draft_ids=(-1,) * min(burst, max(len(answer) - at, 0)) if request.drafts else (),
                 num_forwards=num_forwards,
                 num_prefix_cached=self._num_prefix_cached,
                 finish_reason=reason if at >= len(answer) else None,

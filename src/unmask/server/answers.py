@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator, Sequence
 from typing import Protocol
 
 from unmask.server.assembly import Aborted, Finished
+from unmask.server.drafts import Draft, DraftShown
 from unmask.server.errors import ApiError, as_api_error, timed_out
 from unmask.server.generation import Failed, Generation, News
 from unmask.server.metrics import Outcome, ServerMetrics, outcome_of
@@ -39,6 +40,10 @@ class Form(Protocol):
 
     def call(self, choice: int, call: ToolCall) -> bytes:
         """The event of a whole call."""
+        ...
+
+    def draft(self, choice: int, draft: Draft) -> bytes:
+        """The event of what is not final yet: no text of its own, so that clients that know no drafts pass it by."""
         ...
 
     def end(self, choice: int, reason: FinishName) -> bytes:
@@ -96,7 +101,7 @@ class Answer:
                     contents[choice] += piece.text
                 case ToolCall():
                     calls[choice].append(piece)
-                case Finished():
+                case Finished() | DraftShown():
                     pass
                 case Aborted() | Failed():
                     raise self._fail(piece)
@@ -123,6 +128,8 @@ class Answer:
                     yield self._form.content(choice, piece.text)
                 case ToolCall():
                     yield self._form.call(choice, piece)
+                case DraftShown():
+                    yield self._form.draft(choice, piece.draft)
                 case Finished():
                     yield self._form.end(choice, piece.reason)
                 case Aborted() | Failed():

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from unmask.core.request import Chunk, FinishReason
+from unmask.server.drafts import DraftShown, read_draft
 from unmask.server.prepare import PreparedChat, ServedModel
 from unmask.server.replies import FinishName
 from unmask.server.stops import StopFinder
@@ -32,7 +33,7 @@ class Aborted:
     """The backend gave the choice up: by its deadline, or because the server is stopping."""
 
 
-Piece = ContentDelta | ToolCall | Finished | Aborted
+Piece = ContentDelta | ToolCall | DraftShown | Finished | Aborted
 
 
 class ChoiceAssembler:
@@ -43,6 +44,8 @@ class ChoiceAssembler:
     """
 
     def __init__(self, prepared: PreparedChat, served: ServedModel) -> None:
+        self._tokenizer = served.tokenizer
+        self._include_drafts = prepared.include_drafts
         self._detokenizer = Detokenizer(served.tokenizer)
         self._stops = StopFinder(prepared.stops)
         self._parser = ToolCallParser(served.settings.tool_format) if prepared.parse_tools else None
@@ -70,6 +73,8 @@ class ChoiceAssembler:
             ended_early = self._read_rest(pieces)
             cut = chunk.finish_reason is FinishReason.LENGTH and not ended_early
             return [*pieces, self._finish("length" if cut else "stop", chunk)]
+        if self._include_drafts:
+            pieces.append(read_draft(chunk.draft_ids, self._num_tokens, chunk.num_forwards, self._tokenizer))
         return pieces
 
     def _read(self, text: str, pieces: list[Piece]) -> bool:

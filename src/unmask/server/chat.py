@@ -4,6 +4,7 @@ import hashlib
 import time
 from collections.abc import Sequence
 
+from unmask.server.drafts import Draft, Extension
 from unmask.server.endpoint import Surface
 from unmask.server.prepare import PreparedChat, prepare
 from unmask.server.replies import (
@@ -63,6 +64,11 @@ class ChatForm:
     def call(self, choice: int, call: ToolCall) -> bytes:
         """A whole call in one delta."""
         return self._event(choice, DeltaReply(tool_calls=[self._call(choice, call)]))
+
+    def draft(self, choice: int, draft: Draft) -> bytes:
+        """What is not final yet, beside an empty delta."""
+        empty = ChoiceDelta(index=choice, delta=DeltaReply(), logprobs=None, finish_reason=None)
+        return self._chunk([empty]).model_copy(update={"unmask": Extension(draft=draft)}).to_event()
 
     def end(self, choice: int, reason: FinishName) -> bytes:
         """The choice's last event."""

@@ -9,6 +9,7 @@ from pydantic import BaseModel, Field
 from unmask.core.errors import RequestError
 from unmask.core.request import Request
 from unmask.server.body import parse_object
+from unmask.server.drafts import Draft, Extension
 from unmask.server.endpoint import Surface
 from unmask.server.prepare import (
     PreparedChat,
@@ -62,6 +63,7 @@ class TextReply(BaseModel):
     model: str
     choices: list[TextChoice]
     usage: UsageReply | None = None
+    unmask: Extension | None = None
 
 
 def prepare_completion(raw: bytes, served: ServedModel, completion_id: str) -> PreparedChat:
@@ -77,6 +79,7 @@ def prepare_completion(raw: bytes, served: ServedModel, completion_id: str) -> P
     num_choices = checked_choices(wire, settings)
     params = sampling_params(wire, settings, seed=seed_of(wire, completion_id))
     prompts = _prompts(wire, served, num_choices)
+    include_drafts = bool(wire.stream_options and wire.stream_options.include_drafts)
     requests = tuple(
         Request(
             id=f"{completion_id}-{index * num_choices + choice}",
@@ -84,6 +87,7 @@ def prepare_completion(raw: bytes, served: ServedModel, completion_id: str) -> P
             params=fitted(params, wire, len(prompt_ids), settings, "prompt"),
             choice=index * num_choices + choice,
             timeout_s=settings.request_timeout_s,
+            drafts=include_drafts,
         )
         for index, prompt_ids in enumerate(prompts)
         for choice in range(num_choices)
@@ -96,6 +100,7 @@ def prepare_completion(raw: bytes, served: ServedModel, completion_id: str) -> P
         single_call=False,
         stream=bool(wire.stream),
         include_usage=bool(wire.stream_options and wire.stream_options.include_usage),
+        include_drafts=include_drafts,
         num_prompts=len(prompts),
     )
 
@@ -178,6 +183,11 @@ class CompletionForm:
         """Never happens: `parse_tools` is off."""
         raise AssertionError(f"choice {choice} called {call.name} in a completion")
 
+    def draft(self, choice: int, draft: Draft) -> bytes:
+        """What is not final yet, beside an empty text."""
+        reply = self._reply([TextChoice(index=choice, text="", logprobs=None, finish_reason=None)])
+        return _event_of(self._counted(reply, None).model_copy(update={"unmask": Extension(draft=draft)}))
+
     def end(self, choice: int, reason: FinishName) -> bytes:
         """The choice's last event."""
         return self._event([TextChoice(index=choice, text="", logprobs=None, finish_reason=reason)])
@@ -187,10 +197,11 @@ class CompletionForm:
         return self._event([], usage)
 
     def _event(self, choices: list[TextChoice], usage: UsageReply | None = None) -> bytes:
-        reply = self._reply(choices)
-        if self._prepared.include_usage:
-            reply = reply.model_copy(update={"usage": usage})
-        return b"data: " + reply.model_dump_json(exclude_unset=True).encode() + b"\n\n"
+        return _event_of(self._counted(self._reply(choices), usage))
+
+    def _counted(self, reply: TextReply, usage: UsageReply | None) -> TextReply:
+        """With include_usage every event has the field, null until the last; without it none has."""
+        return reply.model_copy(update={"usage": usage}) if self._prepared.include_usage else reply
 
     def _reply(self, choices: list[TextChoice]) -> TextReply:
         return TextReply(
@@ -200,6 +211,10 @@ class CompletionForm:
             model=self._model_id,
             choices=choices,
         )
+
+
+def _event_of(reply: TextReply) -> bytes:
+    return b"data: " + reply.model_dump_json(exclude_unset=True).encode() + b"\n\n"
 
 
 COMPLETIONS = Surface(path="/v1/completions", id_prefix="cmpl-", prepare=prepare_completion, form=CompletionForm)

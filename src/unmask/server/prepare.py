@@ -57,6 +57,7 @@ class PreparedChat:
         single_call: whether the answer ends after its first call.
         stream: whether to answer in chunks.
         include_usage: whether the chunks end with token counts.
+        include_drafts: whether chunks also show what is not final yet.
         num_prompts: prompts, each with the same number of choices.
     """
 
@@ -67,6 +68,7 @@ class PreparedChat:
     single_call: bool
     stream: bool
     include_usage: bool
+    include_drafts: bool = False
     num_prompts: int = 1
 
     @property
@@ -98,6 +100,7 @@ def prepare(raw: bytes, served: ServedModel, chat_id: str) -> PreparedChat:
     check_size(sum(len(str(message.content or "")) for message in chat.messages), settings, "messages")
     prompt_ids = tuple(encode_chat(served.tokenizer, served.template, _history(chat.messages), tools))
     params = fitted(params, chat, len(prompt_ids), settings, "messages")
+    include_drafts = bool(chat.stream_options and chat.stream_options.include_drafts)
     requests = tuple(
         Request(
             id=f"{chat_id}-{choice}",
@@ -105,6 +108,7 @@ def prepare(raw: bytes, served: ServedModel, chat_id: str) -> PreparedChat:
             params=params,
             choice=choice,
             timeout_s=settings.request_timeout_s,
+            drafts=include_drafts,
         )
         for choice in range(num_choices)
     )
@@ -116,6 +120,7 @@ def prepare(raw: bytes, served: ServedModel, chat_id: str) -> PreparedChat:
         single_call=chat.parallel_tool_calls is False,
         stream=bool(chat.stream),
         include_usage=bool(chat.stream_options and chat.stream_options.include_usage),
+        include_drafts=include_drafts,
     )
 
 

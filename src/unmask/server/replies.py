@@ -8,6 +8,8 @@ from typing import Literal
 
 from pydantic import BaseModel
 
+from unmask.server.drafts import Extension
+
 FinishName = Literal["stop", "length", "tool_calls"]
 
 
@@ -109,6 +111,7 @@ class ChunkReply(BaseModel):
     model: str
     choices: list[ChoiceDelta]
     usage: UsageReply | None = None
+    unmask: Extension | None = None
 
     def to_event(self) -> bytes:
         """The event's bytes."""

@@ -189,6 +189,7 @@ class StreamOptions(_Wire):
     """`include_obfuscation` pads chunks against traffic analysis; only false is honoured."""
 
     include_usage: bool | None = None
+    include_drafts: bool | None = None
     include_obfuscation: Literal[False] | None = None
 
 
