@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from unmask.cache.block_causal import BlockCausalCache, Slots
 from unmask.core.canvas import BoolArray, IntArray
+from unmask.core.constraint import AnswerConstraint
 from unmask.core.errors import UnmaskError
 from unmask.core.plan import Plan
 from unmask.core.request import Chunk, FinishReason, Mode, Request, SamplingParams
@@ -86,10 +87,21 @@ def run(loop: EngineLoop, requests: Sequence[Request]) -> dict[str, Listening]:
 
 
 def ask(
-    name: str, prompt: Sequence[int] = (5, 6), *, drafts: bool = False, timeout_s: float | None = None, **params: Any
+    name: str,
+    prompt: Sequence[int] = (5, 6),
+    *,
+    drafts: bool = False,
+    timeout_s: float | None = None,
+    constraint: AnswerConstraint | None = None,
+    **params: Any,
 ) -> Request:
     return Request(
-        id=name, prompt_ids=tuple(prompt), params=SamplingParams(**params), drafts=drafts, timeout_s=timeout_s
+        id=name,
+        prompt_ids=tuple(prompt),
+        params=SamplingParams(**params),
+        drafts=drafts,
+        timeout_s=timeout_s,
+        constraint=constraint,
     )
 
 
@@ -166,7 +178,7 @@ def wanted(
     params = admit(request, resolve(EngineSettings(**settings), loaded.traits), loaded.traits)
     ids, num_forwards = reference.generate(
         model or whole_canvas(loaded),
-        make_rule(params, loaded.traits),
+        make_rule(params, loaded.traits, request.constraint),
         np.array(request.prompt_ids),
         max_tokens=params.max_tokens,
         eos_ids=loaded.traits.eos_ids,

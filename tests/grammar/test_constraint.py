@@ -221,7 +221,6 @@ def test_forced_text_is_the_canonical_beginning_without_what_a_longer_token_coul
     vocabulary = Vocabulary((None, None, None, *tokens))
     id_of = {token: i for i, token in reversed(list(enumerate(vocabulary.tokens_V))) if token}
     automaton = concat(literal(b'{"name": "'), union(literal(b"a"), literal(b"b")), literal(b'"}'))
-    constraint = Constraint.compile(automaton, vocabulary, eos_ids=[0])
 
     def encode(text: str) -> list[int]:
         """Longest match."""
@@ -232,31 +231,34 @@ def test_forced_text_is_the_canonical_beginning_without_what_a_longer_token_coul
             data = data[len(token) :]
         return ids
 
+    constraint = Constraint.compile(automaton, vocabulary, eos_ids=[0], encode=encode)
+
     start = [id_of[b'{"'], id_of[b"name"], id_of[b'": "']]
     assert constraint.minimum_tokens == 5
-    assert constraint.forced_text(encode, room=9) == start
-    assert constraint.forced_text(encode, room=5) == start
+    assert constraint.forced_text(room=9) == start
+    assert constraint.forced_text(room=5) == start
     after_a = constraint.walk([*start, id_of[b"a"]])
-    assert constraint.forced_text(encode, room=3, state=after_a) == [id_of[b'"}']]
-    assert (
-        constraint.forced_text(encode, room=3, state=constraint.walk([0], constraint.walk([id_of[b'"}']], after_a)))
-        == []
-    )
+    assert constraint.forced_text(room=3, state=after_a) == [id_of[b'"}']]
+    assert constraint.forced_text(room=3, state=constraint.walk([0], constraint.walk([id_of[b'"}']], after_a))) == []
     # A token over the border: the quote may be the beginning of '"a'.
     wider = Vocabulary((*vocabulary.tokens_V, b'": "a'))
-    assert Constraint.compile(automaton, wider, eos_ids=[0]).forced_text(encode, room=9) == start[:2]
+    assert Constraint.compile(automaton, wider, eos_ids=[0], encode=encode).forced_text(room=9) == start[:2]
 
 
 def test_forced_text_leaves_room_for_the_rest() -> None:
     """One token could write the whole text; spelling its beginning would need two."""
     vocabulary = Vocabulary((None, b"a", b"b", b"c", b"abc"))
-    constraint = Constraint.compile(literal(b"abc"), vocabulary, eos_ids=[0])
 
     def encode(text: str) -> list[int]:
         return [vocabulary.tokens_V.index(letter.encode()) for letter in text]
 
-    assert constraint.forced_text(encode, room=3) == [1, 2, 3]
-    assert constraint.forced_text(encode, room=2) == []
+    constraint = Constraint.compile(literal(b"abc"), vocabulary, eos_ids=[0], encode=encode)
+    assert constraint.forced_text(room=3) == [1, 2, 3]
+    assert constraint.forced_text(room=2) == []
+    done = constraint.walk([4])
+    assert constraint.must_end(done)
+    assert constraint.must_end(constraint.walk([0], done))
+    assert not constraint.must_end(constraint.start)
 
 
 def test_the_cache_keeps_the_latest_and_tells_languages_and_ends_apart() -> None:

@@ -6,6 +6,7 @@ from enum import StrEnum
 from numbers import Integral, Real
 from typing import Protocol
 
+from unmask.core.constraint import AnswerConstraint
 from unmask.core.errors import RequestError, unknown_name
 
 
@@ -128,6 +129,8 @@ class Request:
         choice: index of the choice; part of the random stream's key, so choices of one seed differ.
         timeout_s: seconds after admission at which the engine gives up with finish reason "abort"; None never.
         drafts: whether chunks should also carry replaceable draft ids (live displays); off by default.
+        constraint: language that the answer must be in, or None. The answer is complete at any `max_tokens` that holds
+            its shortest text.
     """
 
     id: str
@@ -136,6 +139,7 @@ class Request:
     choice: int = 0
     timeout_s: float | None = None
     drafts: bool = False
+    constraint: AnswerConstraint | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

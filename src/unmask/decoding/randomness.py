@@ -13,6 +13,7 @@ class Purpose(IntEnum):
     ORDER = 2
     REMASK = 3
     NOISE = 4
+    PATH = 5
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -66,7 +66,7 @@ class EngineLoop:
             RequestError, CapacityError, EngineError: see `Backend.generate`.
         """
         params = admit(request, self.settings, self.traits)
-        rule = make_rule(params, self.traits)
+        rule = make_rule(params, self.traits, request.constraint)
         sequence = Running.start(request, params, rule, self._shape, self.traits.eos_ids)
         if self._draft is not None:
             self._draft.join(sequence)

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
+from unmask.core.constraint import AnswerConstraint
 from unmask.core.errors import RequestError, unknown_name
 from unmask.core.request import Mode, SamplingParams
 from unmask.decoding.adaptive import Credit, EntropyBounded, Hierarchical
@@ -17,6 +18,7 @@ from unmask.decoding.renoise import UniformRenoise
 from unmask.decoding.rules import DecodingRule, Unmask, Verify, Window
 from unmask.decoding.sampling import Sampling
 from unmask.decoding.sdar import Sdar, SdarSchedule, Strategy
+from unmask.engine.constrained import Constrained, ConstrainedVerify
 from unmask.models.config import AttentionPattern, NoiseKind, Traits
 
 
@@ -232,14 +234,25 @@ def _check_uniform(params: SamplingParams) -> None:
             raise RequestError(f"{name} has no meaning for a model of uniform noise; leave it out", param=param)
 
 
-def make_rule(params: SamplingParams, traits: Traits) -> DecodingRule:
+def make_rule(params: SamplingParams, traits: Traits, constraint: AnswerConstraint | None = None) -> DecodingRule:
     """The decoding rule of an admitted request."""
     given = Given(params=params, traits=traits)
+    if constraint is not None:
+        return _constrained(given, constraint)
     if params.mode is Mode.DIFFUSION:
         return RULES[params.rule or default_rule(params, traits)].build(given)
     if params.lookup is not None:
         return Lookup(window=given.window, sampling=given.sampling, num_drafts=params.lookup)
     return Verify(window=given.window, sampling=given.sampling)
+
+
+def _constrained(given: Given, constraint: AnswerConstraint) -> DecodingRule:
+    """The same under a constraint, which draws in the rule's place."""
+    temperature = given.params.temperature
+    if given.params.mode is not Mode.DIFFUSION:
+        return ConstrainedVerify(window=given.window, constraint=constraint, temperature=temperature)
+    rule = make_rule(replace(given.params, temperature=0.0), given.traits)
+    return Constrained(rule=rule, constraint=constraint, temperature=temperature)
 
 
 def default_rule(params: SamplingParams, traits: Traits) -> str:

@@ -3,6 +3,7 @@
 from dataclasses import dataclass, replace
 
 from unmask.cache.block_causal import CacheShape, LayerShape
+from unmask.core.constraint import AnswerConstraint
 from unmask.core.errors import ConfigError, RequestError
 from unmask.core.request import Mode, Request, SamplingParams
 from unmask.engine.rule_table import check_rule
@@ -131,6 +132,8 @@ def admit(request: Request, settings: EngineSettings, traits: Traits) -> Samplin
     if params.rule is not None and mode is not Mode.DIFFUSION:
         raise RequestError(f"rule only acts in mode 'diffusion', not {mode.value!r}", param="diffusion.rule")
     check_rule(params, traits)
+    if request.constraint is not None:
+        _check_constrained(params, request.constraint, traits)
     if params.num_steps is not None and params.num_steps > block_size:
         raise RequestError(
             f"num_steps {params.num_steps} exceeds the block size {block_size}", param="diffusion.num_steps"
@@ -160,6 +163,20 @@ def admit(request: Request, settings: EngineSettings, traits: Traits) -> Samplin
             param="max_tokens",
         )
     return replace(params, mode=mode, block_size=block_size, threshold=params.threshold or settings.threshold)
+
+
+def _check_constrained(params: SamplingParams, constraint: AnswerConstraint, traits: Traits) -> None:
+    """Refuses what a constraint would have to ignore, and an answer too short to hold a text of it."""
+    if traits.noise is not NoiseKind.MASK:
+        raise RequestError(
+            "a model of uniform noise takes no constraint; leave the schema out", param="response_format"
+        )
+    if params.lookup is not None:
+        raise RequestError("lookup has no meaning under a constraint; leave it out", param="diffusion.lookup")
+    for name, idle in (("top_p", params.top_p == 1), ("top_k", not params.top_k)):
+        if params.temperature > 0 and not idle:
+            raise RequestError(f"{name} cannot be combined with a schema; leave it out", param=name)
+    constraint.check_max_tokens(params.max_tokens)
 
 
 def cache_shape(config: ModelConfig, traits: Traits) -> CacheShape:

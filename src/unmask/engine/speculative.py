@@ -26,7 +26,7 @@ Batch = Sequence[tuple[Running, int]]
 
 
 class DraftModel:
-    """Drafts for requests in AR mode that do not draft by look-up.
+    """Drafts for requests in AR mode that neither draft by look-up nor are constrained.
 
     A request's drafts are what the draft model answers under the same rule and the same random stream: at any
     temperature a draft is wrong only where the two models' distributions part, and with equal weights never. The
@@ -56,7 +56,8 @@ class DraftModel:
 
     def join(self, sequence: Running) -> None:
         """Gives a new sequence a draft of its own, if it can make use of one; allocates nothing yet."""
-        if sequence.params.mode is Mode.AR and sequence.params.lookup is None:
+        speculates = sequence.params.lookup is not None or sequence.request.constraint is not None
+        if sequence.params.mode is Mode.AR and not speculates:
             sequence.draft = Decoding(
                 rule=sequence.rule,
                 random=sequence.random,

@@ -15,30 +15,12 @@ from functools import cached_property
 import numpy as np
 
 from unmask.core.canvas import BoolArray, IntArray
+from unmask.core.constraint import Refined
 from unmask.core.errors import EngineError, RequestError
 from unmask.grammar.automaton import DEAD, Automaton
 from unmask.grammar.lattice import FloatArray, Lattice, Logits, reduce_row
 from unmask.grammar.network import ENDED, OPEN, Layer, Network, Selection
 from unmask.grammar.tokens import TokenClasses, Vocabulary, classify
-
-
-@dataclass(frozen=True, kw_only=True)
-class Refined:
-    """What the rows become under the constraint.
-
-    Attributes:
-        path_ids_R: int64; the tokens of one accepted filling. Any subset of them may be decided: the rest of the same
-            filling proves that the text can still be completed. Tokens of two calls must not be mixed in one step.
-        confidence_R: float64; exact probability of that token at its position, given constraint and evidence, under
-            the model's own belief (temperature 1). 1 where the position is decided.
-        forced_R: whether no other token can stand there, whatever the model believes.
-        log_z: log-probability that independent draws at all open positions would have been accepted.
-    """
-
-    path_ids_R: IntArray
-    confidence_R: FloatArray
-    forced_R: BoolArray
-    log_z: float
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -49,11 +31,13 @@ class Constraint:
         automaton: the language in bytes.
         vocabulary: bytes of each row of the model's head.
         classes: `classify(automaton, vocabulary, ...)`.
+        encode: text to token ids, specials not parsed; without it no text is forced.
     """
 
     automaton: Automaton
     vocabulary: Vocabulary
     classes: TokenClasses
+    encode: Callable[[str], Sequence[int]] | None = None
 
     @classmethod
     def compile(
@@ -63,6 +47,7 @@ class Constraint:
         *,
         eos_ids: Collection[int],
         filler_ids: Collection[int] = (),
+        encode: Callable[[str], Sequence[int]] | None = None,
         param: str | None = None,
     ) -> "Constraint":
         """Lifts an automaton to tokens.
@@ -72,13 +57,14 @@ class Constraint:
             vocabulary: exactly as many tokens as the logits have columns.
             eos_ids: end the answer; at least one.
             filler_ids: what may fill the positions behind the end, besides these (the model's padding).
+            encode: as in the class.
             param: the request field that errors name.
 
         Raises:
             RequestError: no text of the language can be written with these tokens, or it takes too many transitions.
         """
         classes = classify(automaton, vocabulary, eos_ids=eos_ids, filler_ids=filler_ids, param=param)
-        compiled = cls(automaton=automaton, vocabulary=vocabulary, classes=classes)
+        compiled = cls(automaton=automaton, vocabulary=vocabulary, classes=classes, encode=encode)
         compiled.network.prepare()
         return compiled
 
@@ -129,7 +115,11 @@ class Constraint:
         """Whether EOS has come."""
         return state == self.classes.end
 
-    def forced_text(self, encode: Callable[[str], Sequence[int]], *, room: int, state: int | None = None) -> list[int]:
+    def must_end(self, state: int) -> bool:
+        """Whether nothing but EOS may follow."""
+        return self.is_complete(state) and (self.has_ended(state) or not (self.automaton.next_SB[state] >= 0).any())
+
+    def forced_text(self, *, room: int, state: int | None = None) -> list[int]:
         """Tokens that may be placed before any forward: the text that every accepted continuation begins with.
 
         The automaton takes every way to cut a text into tokens, the model was trained on one. So the forced text is
@@ -137,7 +127,6 @@ class Constraint:
         begins at the same place and goes on behind the forced text.
 
         Args:
-            encode: text to token ids, specials not parsed.
             room: tokens left; the result leaves enough of them to complete the answer.
             state: where; the start by default.
 
@@ -146,10 +135,12 @@ class Constraint:
         """
         state = self.start if state is None else state
         forced, ids = self._forced_bytes(state), list[int]()
+        if self.encode is None or not forced:
+            return ids
         try:
-            encoded = encode(forced.decode())
+            encoded = self.encode(forced.decode())
         except UnicodeDecodeError:  # forced up to within a character
-            encoded = encode(forced.decode(errors="ignore"))
+            encoded = self.encode(forced.decode(errors="ignore"))
         for token in encoded:
             following = self.classes.step(state, token)
             if following == DEAD or self.shortest(following) > room - len(ids) - 1:
@@ -347,6 +338,7 @@ class ConstraintCache:
         *,
         eos_ids: Collection[int],
         filler_ids: Collection[int] = (),
+        encode: Callable[[str], Sequence[int]] | None = None,
         param: str | None = None,
     ) -> Constraint:
         """The constraint, compiled if it is not there.
@@ -357,6 +349,7 @@ class ConstraintCache:
             vocabulary: as in `Constraint.compile`, like all below.
             eos_ids: end the answer.
             filler_ids: may fill the positions behind the end.
+            encode: of the vocabulary's tokenizer.
             param: the request field that errors name.
 
         Raises:
@@ -368,7 +361,9 @@ class ConstraintCache:
             if found is not None:
                 self._entries[key] = found
                 return found
-        compiled = Constraint.compile(build(), vocabulary, eos_ids=eos_ids, filler_ids=filler_ids, param=param)
+        compiled = Constraint.compile(
+            build(), vocabulary, eos_ids=eos_ids, filler_ids=filler_ids, encode=encode, param=param
+        )
         with self._lock:
             self._entries[key] = compiled
             while len(self._entries) > self.capacity:
