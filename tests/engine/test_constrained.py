@@ -111,6 +111,8 @@ def requests_in(mode: Mode, loaded: Loaded, count: int, temperature: float) -> l
             mode=mode,
             max_tokens=constraint.minimum_tokens + int(rng.integers(0, 30)),
             temperature=temperature,
+            top_p=(1.0, 0.6)[index % 2],
+            top_k=(0, 0, 3)[index % 3],
             seed=index,
             constraint=constraint,
             **({} if mode is Mode.AR else {"block_size": (4, 8, 32)[index % 3]}),
@@ -151,8 +153,6 @@ def test_forced_text_costs_no_forward(loaded: Loaded) -> None:
     [
         ({"max_tokens": 2}, "max_tokens"),
         ({"mode": Mode.AR, "lookup": 4}, "diffusion.lookup"),
-        ({"temperature": 1.0, "top_p": 0.9}, "top_p"),
-        ({"temperature": 1.0, "top_k": 5}, "top_k"),
     ],
 )
 def test_what_a_schema_cannot_be_combined_with_is_refused(loaded: Loaded, params: dict[str, Any], param: str) -> None:

@@ -135,7 +135,7 @@ def test_text_without_calls_comes_out_unchanged(text: str) -> None:
 
 def test_rendered_calls_read_back() -> None:
     arguments = json.dumps({"city": "Zürich", "note": "</tool_call>"}, ensure_ascii=False)
-    assert parse(FORMAT.render_call("get_weather", arguments)) == [call("get_weather", arguments)]
+    assert parse(FORMAT.head("get_weather") + arguments + FORMAT.tail) == [call("get_weather", arguments)]
 
 
 def test_another_format() -> None:

@@ -104,7 +104,13 @@ def run(args: argparse.Namespace) -> int:
         loop = EngineLoop(model.loaded, settings, model.draft)
         stack.callback(loop.close)
         served = _server_settings(args, model, loop, key)
-        app = create_app(backend=EngineBackend(loop), tokenizer=model.tokenizer, template=template, settings=served)
+        app = create_app(
+            backend=EngineBackend(loop),
+            tokenizer=model.tokenizer,
+            template=template,
+            settings=served,
+            vocabulary=model.vocabulary(),
+        )
         address = Address(host=args.host, port=listener.getsockname()[1], api_key=key)
         print(settings_text(model, loop.settings, served, address), flush=True)
         if not address.is_loopback and key is None:
@@ -155,6 +161,7 @@ def _server_settings(
     args: argparse.Namespace, model: "OpenModel", loop: "EngineLoop", key: str | None
 ) -> "ServerSettings":
     from unmask.server.settings import ServerSettings
+    from unmask.text.toolcalls import ToolCallFormat
 
     mode, block_size = loop.settings.mode, loop.settings.block_size
     assert mode is not None, "the loop resolves its settings"
@@ -169,6 +176,7 @@ def _server_settings(
         default_mode=mode,
         api_key=key,
         request_timeout_s=args.request_timeout,
+        tool_format=ToolCallFormat().as_rendered(model.chat_template().render),
     )
 
 

@@ -27,7 +27,7 @@ class Mode(StrEnum):
 class FinishReason(StrEnum):
     """Why a sequence ended."""
 
-    STOP = "stop"  # an end-of-sequence token became final
+    STOP = "stop"  # an end-of-sequence token became final, or nothing else could follow under the constraint
     LENGTH = "length"  # max_tokens reached
     ABORT = "abort"  # aborted by the caller or by its deadline
 

@@ -59,6 +59,14 @@ class Sampling:
             ids_R = _draw(self._truncate(probabilities_RV), torch.tensor(uniforms, dtype=torch.float64))
         return ids_R
 
+    def truncated(self, logits_RV: Tensor) -> Tensor:
+        """The logits with -inf where top-p and top-k leave a token out; as they are at temperature 0."""
+        if self.temperature == 0 or (not self.top_k and self.top_p >= 1.0):
+            return logits_RV
+        below_RV = logits_RV.double() - logits_RV.amax(-1, keepdim=True)
+        kept_RV = self._truncate((below_RV / self.temperature).softmax(-1)) > 0
+        return logits_RV.masked_fill(~kept_RV, -torch.inf)
+
     def _truncate(self, probabilities_RV: Tensor) -> Tensor:
         """Zeroes what top-k and top-p leave out; order of equals is by id."""
         if not self.top_k and self.top_p >= 1.0:

@@ -22,6 +22,7 @@ from unmask.core.plan import Reads, verifying_reads
 from unmask.decoding.belief import Belief
 from unmask.decoding.randomness import Purpose, RandomStream
 from unmask.decoding.rules import DecodingRule, Window
+from unmask.decoding.sampling import Sampling
 
 # Shape legend: R rows read, V vocabulary, L canvas length, D drafts.
 
@@ -36,13 +37,14 @@ class Constrained:
     Attributes:
         rule: chooses among positions; must draw nothing itself (temperature 0).
         constraint: the language of the answer.
-        temperature: 0 takes the likeliest accepted filling, else one is drawn from the model's belief given the
-            constraint.
+        sampling: at temperature 0 the likeliest accepted filling is taken, else one is drawn from the model's belief
+            given the constraint. top-p and top-k act on the belief before; where they leave out all that the constraint
+            allows, all of it stays possible.
     """
 
     rule: DecodingRule
     constraint: AnswerConstraint
-    temperature: float = 0.0
+    sampling: Sampling
 
     def reads(self, canvas: Canvas) -> Reads:
         """What the rule wants."""
@@ -56,7 +58,7 @@ class Constrained:
         """Refines the belief and lets the rule decide."""
         ids_L, open_L = canvas.ids_L.copy(), canvas.open_L.copy()
         self._place_forced(canvas, ids_L, open_L)
-        logits_RV = _finite(belief.logits_RV)
+        logits_RV = self.sampling.truncated(_finite(belief.logits_RV))
         refined = self.constraint.refine(
             ids_L=ids_L,
             open_L=open_L,
@@ -65,8 +67,10 @@ class Constrained:
             limit=canvas.limit,
             logits_RV=logits_RV.numpy(),
             predicts_R=belief.predicts_R,
-            temperature=self.temperature,
-            uniforms_R2=_uniforms(random, belief.predicts_R, self.temperature, block=canvas.block, step=canvas.step),
+            temperature=self.sampling.temperature,
+            uniforms_R2=_uniforms(
+                random, belief.predicts_R, self.sampling.temperature, block=canvas.block, step=canvas.step
+            ),
         )
         posterior = replace(belief, logits_RV=_as_logits(refined, logits_RV.shape[1]))
         return self.rule.step(canvas, posterior, random)
@@ -97,12 +101,13 @@ class ConstrainedVerify:
     Attributes:
         window: as in `Verify`.
         constraint: the language of the answer.
-        temperature: 0 takes the likeliest token that may follow, else one is drawn among these.
+        sampling: at temperature 0 the likeliest token that may follow is taken, else one is drawn among these; top-p
+            and top-k as in `Constrained`.
     """
 
     window: Window
     constraint: AnswerConstraint
-    temperature: float = 0.0
+    sampling: Sampling
 
     def reads(self, canvas: Canvas) -> Reads:
         """The causal rows, which decide, and the masked ones, which draft."""
@@ -114,7 +119,7 @@ class ConstrainedVerify:
 
     def step(self, canvas: Canvas, belief: Belief, random: RandomStream) -> Delta:
         """Accepts drafts, adds the causal token and what is forced behind it, and lays out the next drafts."""
-        logits_RV = _finite(belief.logits_RV)
+        logits_RV = self.sampling.truncated(_finite(belief.logits_RV))
         drafts_D = canvas.ids_L[canvas.num_final : canvas.window_start]
         state = self.constraint.walk(canvas.answer_L.tolist())
         emitted, row, on_drafts = list[int](), 0, True  # `row`: causal row that speaks next
@@ -144,7 +149,7 @@ class ConstrainedVerify:
 
     def _choose(self, logits_V: Tensor, position: int, state: int, canvas: Canvas, random: RandomStream) -> int:
         """The causal row's token."""
-        if self.temperature == 0:  # mostly the model's first choice is allowed, and then it is the best one
+        if self.sampling.temperature == 0:  # mostly the model's first choice is allowed, and then it is the best one
             token = int(logits_V.argmax())
             behind = self.constraint.walk([token], state)
             if 0 <= self.constraint.shortest(behind) <= canvas.limit - position - 1:
@@ -158,8 +163,8 @@ class ConstrainedVerify:
             limit=canvas.limit,
             logits_RV=logits_V[None].numpy(),
             predicts_R=predicts_R,
-            temperature=self.temperature,
-            uniforms_R2=_uniforms(random, predicts_R, self.temperature),
+            temperature=self.sampling.temperature,
+            uniforms_R2=_uniforms(random, predicts_R, self.sampling.temperature),
             state=state,
         )
         return int(refined.path_ids_R[0])
@@ -187,8 +192,8 @@ class ConstrainedVerify:
                 limit=canvas.limit,
                 logits_RV=logits_RV[torch.from_numpy(drafting_R)].numpy(),
                 predicts_R=predicts_R,
-                temperature=self.temperature,
-                uniforms_R2=_uniforms(random, predicts_R, self.temperature),
+                temperature=self.sampling.temperature,
+                uniforms_R2=_uniforms(random, predicts_R, self.sampling.temperature),
             )
             drafts = refined.path_ids_R
         masks = np.full(self.window.size, self.window.mask_token_id, np.int64)

@@ -6,8 +6,9 @@ from pathlib import Path
 from typing import Any, Literal
 
 from unmask.core.errors import CheckpointError, UnmaskError, unknown_name
+from unmask.grammar.tokens import Vocabulary
 from unmask.models import smol_agent
-from unmask.models.config import ModelConfig, Traits
+from unmask.models.config import ModelConfig, NoiseKind, Traits
 from unmask.models.families import FAMILIES, family_of
 from unmask.models.hub import fetch_checkpoint, is_hub_name
 from unmask.models.linear import Int8Linear, LinearFactory, TiledLinear
@@ -58,6 +59,15 @@ class OpenModel:
     model_id: str
     precision: Precision
     draft: Loaded | None = None
+
+    def vocabulary(self) -> Vocabulary | None:
+        """Bytes of each row of the head, for constraints; None for a model that takes none."""
+        traits = self.loaded.traits
+        if traits.noise is not NoiseKind.MASK:
+            return None
+        rows = range(self.loaded.config.vocab_size)
+        spelled = (None if i == traits.mask_token_id else self.tokenizer.token_bytes(i) or None for i in rows)
+        return Vocabulary(tuple(spelled))
 
     def chat_template(self) -> ChatTemplate:
         """Returns the template.

@@ -248,11 +248,10 @@ def make_rule(params: SamplingParams, traits: Traits, constraint: AnswerConstrai
 
 def _constrained(given: Given, constraint: AnswerConstraint) -> DecodingRule:
     """The same under a constraint, which draws in the rule's place."""
-    temperature = given.params.temperature
     if given.params.mode is not Mode.DIFFUSION:
-        return ConstrainedVerify(window=given.window, constraint=constraint, temperature=temperature)
+        return ConstrainedVerify(window=given.window, constraint=constraint, sampling=given.sampling)
     rule = make_rule(replace(given.params, temperature=0.0), given.traits)
-    return Constrained(rule=rule, constraint=constraint, temperature=temperature)
+    return Constrained(rule=rule, constraint=constraint, sampling=given.sampling)
 
 
 def default_rule(params: SamplingParams, traits: Traits) -> str:

@@ -97,8 +97,7 @@ class Running(Decoding):
         self.num_emitted = int(answer.shape[0])
         reason: FinishReason | None = None
         if is_finished(self.canvas, self.eos_ids):
-            ended = bool(np.isin(self.canvas.answer_L[: self.params.max_tokens], list(self.eos_ids)).any())
-            reason = FinishReason.STOP if ended else FinishReason.LENGTH
+            reason = FinishReason.STOP if self._is_whole() else FinishReason.LENGTH
         drafts = self._drafts() if self.request.drafts and reason is None else ()
         if not fresh and reason is None and drafts == self._drafts_shown:
             return None
@@ -111,6 +110,13 @@ class Running(Decoding):
             num_prefix_cached=self.num_prefix_cached,
             finish_reason=reason,
         )
+
+    def _is_whole(self) -> bool:
+        """Whether the answer ended by itself: at an EOS, or where its constraint lets nothing else follow."""
+        answer = self.canvas.answer_L[: self.params.max_tokens]
+        constraint = self.request.constraint
+        ended = bool(np.isin(answer, list(self.eos_ids)).any())
+        return ended or (constraint is not None and constraint.must_end(constraint.walk(answer.tolist())))
 
     def _drafts(self) -> tuple[int, ...]:
         """Everything after the final prefix; masked positions are -1."""

@@ -173,9 +173,6 @@ def _check_constrained(params: SamplingParams, constraint: AnswerConstraint, tra
         )
     if params.lookup is not None:
         raise RequestError("lookup has no meaning under a constraint; leave it out", param="diffusion.lookup")
-    for name, idle in (("top_p", params.top_p == 1), ("top_k", not params.top_k)):
-        if params.temperature > 0 and not idle:
-            raise RequestError(f"{name} cannot be combined with a schema; leave it out", param=name)
     constraint.check_max_tokens(params.max_tokens)
 
 

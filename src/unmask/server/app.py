@@ -6,18 +6,25 @@ from collections.abc import Awaitable, Callable
 from fastapi import Depends, FastAPI, Request
 
 from unmask.core.request import Backend
+from unmask.grammar.tokens import Vocabulary
 from unmask.server import endpoint, info, metrics
 from unmask.server.chat import CHAT
 from unmask.server.completions import COMPLETIONS
 from unmask.server.errors import ApiError, install_handlers
 from unmask.server.generation import Dispatcher
+from unmask.server.grammars import Grammars
 from unmask.server.prepare import ServedModel, TextTokenizer
 from unmask.server.settings import ServerSettings
 from unmask.text.chat import ChatTemplate
 
 
 def create_app(
-    *, backend: Backend, tokenizer: TextTokenizer, template: ChatTemplate, settings: ServerSettings
+    *,
+    backend: Backend,
+    tokenizer: TextTokenizer,
+    template: ChatTemplate,
+    settings: ServerSettings,
+    vocabulary: Vocabulary | None = None,
 ) -> FastAPI:
     """Builds the server for one model.
 
@@ -27,8 +34,15 @@ def create_app(
         tokenizer: of the served checkpoint.
         template: of the served checkpoint.
         settings: everything else.
+        vocabulary: bytes of each row of the model's head; None if its answers cannot be constrained.
     """
-    served = ServedModel(tokenizer=tokenizer, template=template, settings=settings)
+    grammars = vocabulary and Grammars(
+        vocabulary=vocabulary,
+        eos_ids=tokenizer.eos_ids,
+        encode=tokenizer.encode_text,
+        tool_format=settings.tool_format,
+    )
+    served = ServedModel(tokenizer=tokenizer, template=template, settings=settings, grammars=grammars)
     counts = metrics.ServerMetrics(backend)
     guarded = [Depends(_key_check(settings.api_key))]
     app = FastAPI(title="unmask", docs_url=None, redoc_url=None, openapi_url=None)  # the docs pages load from a CDN

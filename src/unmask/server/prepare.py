@@ -5,17 +5,22 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
+from unmask.core.constraint import AnswerConstraint
 from unmask.core.errors import RequestError
 from unmask.core.request import Mode, Request, SamplingParams
 from unmask.server.body import parse_object
-from unmask.server.errors import ApiError, quoted
+from unmask.server.errors import ApiError, quoted, unsupported
+from unmask.server.grammars import Demands, Grammars
 from unmask.server.settings import ServerSettings
 from unmask.server.wire import (
     AssistantMessage,
     ChatRequest,
     DiffusionOptions,
+    JsonObjectFormat,
+    JsonSchemaFormat,
     Message,
     SampledRequest,
+    ToolChoice,
     ToolMessage,
     parse_chat,
 )
@@ -31,6 +36,11 @@ class TextTokenizer(PromptTokenizer, Protocol):
         """Number of ids."""
         ...
 
+    @property
+    def eos_ids(self) -> frozenset[int]:
+        """Ids that end an answer."""
+        ...
+
     def token_bytes(self, token_id: int, /) -> bytes:
         """Returns the raw bytes of one token; empty for special tokens."""
         ...
@@ -38,11 +48,12 @@ class TextTokenizer(PromptTokenizer, Protocol):
 
 @dataclass(frozen=True, kw_only=True)
 class ServedModel:
-    """What turns messages into ids and ids into text."""
+    """What turns messages into ids and ids into text; without `grammars` no answer can be constrained."""
 
     tokenizer: TextTokenizer
     template: ChatTemplate
     settings: ServerSettings
+    grammars: Grammars | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -92,25 +103,28 @@ def prepare(raw: bytes, served: ServedModel, chat_id: str) -> PreparedChat:
     chat = parse_chat(parse_object(raw))
     settings = served.settings
     check_model(chat.model, settings)
-    use_tools = bool(chat.tools) and chat.tool_choice != "none"
+    choice = _checked_choice(chat)
+    use_tools = bool(chat.tools) and choice.kind != "none"
     num_choices = checked_choices(chat, settings)
     # The settings come first: they are refused without paying for the prompt. Only max_tokens waits for its length.
     params = sampling_params(chat, settings, seed=seed_of(chat, chat_id))
     tools = _tools(chat) if use_tools else None
+    constraint = _constraint(_demands(chat, choice, use_tools=use_tools), served)
     check_size(sum(len(str(message.content or "")) for message in chat.messages), settings, "messages")
     prompt_ids = tuple(encode_chat(served.tokenizer, served.template, _history(chat.messages), tools))
     params = fitted(params, chat, len(prompt_ids), settings, "messages")
     include_drafts = bool(chat.stream_options and chat.stream_options.include_drafts)
     requests = tuple(
         Request(
-            id=f"{chat_id}-{choice}",
+            id=f"{chat_id}-{index}",
             prompt_ids=prompt_ids,
             params=params,
-            choice=choice,
+            choice=index,
             timeout_s=settings.request_timeout_s,
             drafts=include_drafts,
+            constraint=constraint,
         )
-        for choice in range(num_choices)
+        for index in range(num_choices)
     )
     return PreparedChat(
         id=chat_id,
@@ -122,6 +136,54 @@ def prepare(raw: bytes, served: ServedModel, chat_id: str) -> PreparedChat:
         include_usage=bool(chat.stream_options and chat.stream_options.include_usage),
         include_drafts=include_drafts,
     )
+
+
+def _checked_choice(chat: ChatRequest) -> ToolChoice:
+    """What the request says about calling tools; refuses demands for tools that are not offered."""
+    choice = chat.tool_choice or ToolChoice(kind="auto")
+    if choice.kind == "required" and not chat.tools:
+        raise RequestError("tool_choice: 'required' needs 'tools'", param="tool_choice", code="invalid_value")
+    if choice.kind == "named" and choice.name not in [tool.function.name for tool in chat.tools or []]:
+        reason = f"no tool named {quoted(choice.name)} is offered"
+        raise RequestError(f"tool_choice: {reason}", param="tool_choice", code="invalid_value")
+    return choice
+
+
+def _demands(chat: ChatRequest, choice: ToolChoice, *, use_tools: bool) -> Demands:
+    match chat.response_format:
+        case JsonSchemaFormat() as wanted:
+            response_schema = wanted.json_schema.schema_
+        case JsonObjectFormat():
+            response_schema = {"type": "object"}
+        case _:
+            response_schema = None
+    functions = [tool.function.model_dump(exclude={"description"}) for tool in chat.tools or []]
+    return Demands(
+        tools=tuple(functions) if use_tools else (),
+        choice=choice.name if choice.name is not None else choice.kind,
+        is_named=choice.kind == "named",
+        parallel=chat.parallel_tool_calls is not False,
+        response_schema=response_schema,
+    )
+
+
+def _constraint(demands: Demands, served: ServedModel) -> AnswerConstraint | None:
+    """Compiles what is demanded. A model that takes no constraint still answers where nothing but tools is offered."""
+    if served.grammars is not None:
+        return served.grammars.constraint(demands)
+    if demands.response_schema is not None:
+        raise unsupported(
+            "response_format", "response_format: this model cannot be held to a schema; ask in the prompt"
+        )
+    if demands.tools and (demands.is_named or demands.choice != "auto"):
+        raise unsupported(
+            "tool_choice", "tool_choice: this model cannot be made to call a tool; only 'auto' and 'none'"
+        )
+    for index, tool in enumerate(demands.tools):
+        if tool.get("strict"):
+            param = f"tools[{index}].function.strict"
+            raise unsupported(param, f"{param}: this model cannot be held to a schema; leave it out")
+    return None
 
 
 def checked_choices(wire: SampledRequest, settings: ServerSettings) -> int:

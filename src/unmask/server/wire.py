@@ -35,10 +35,6 @@ _UNSUPPORTED: Refused = {
     "prompt_cache_options": ((), "prefixes are not cached yet"),
     "prompt_cache_retention": ((), "prefixes are not cached yet"),
     "reasoning_effort": (("none",), "the served model has no reasoning channel"),
-    "response_format": (
-        ({"type": "text"},),
-        "only {'type': 'text'} is honoured; ask for JSON in the prompt or use 'tools'",
-    ),
     "service_tier": (("auto", "default"), "there is one tier"),
     "store": ((False,), "nothing is stored"),
     "top_logprobs": ((0,), "leave it out"),
@@ -74,20 +70,25 @@ def _as_stops(value: object) -> object:
     return [value] if isinstance(value, str) else value
 
 
-def _known_tool_choice(value: object) -> object:
-    if value == "required" or isinstance(value, dict):
+def _as_tool_choice(value: object) -> object:
+    """A word, or `{"type": "function", "function": {"name": ...}}`."""
+    if value is None:
+        return None
+    if isinstance(value, str):
+        return {"kind": value}
+    fields = cast("dict[str, object]", value) if isinstance(value, dict) else {}
+    if isinstance(kind := fields.get("type"), str) and kind != "function":
         raise PydanticCustomError(
-            "unsupported_parameter", "only 'auto' and 'none' are honoured; a call cannot be forced yet"
+            "unsupported_parameter", "choices of type {kind} are not supported", {"kind": quoted(kind)}
         )
-    return value
-
-
-def _no_strict_tool(value: object) -> object:
-    if value is True:
+    function = fields.get("function")
+    named = cast("dict[str, object]", function) if isinstance(function, dict) else {}
+    if set(fields) != {"type", "function"} or set(named) != {"name"}:
         raise PydanticCustomError(
-            "unsupported_parameter", "strict schemas cannot be guaranteed yet; send false or leave it out"
+            "invalid_value",
+            "must be 'auto', 'none', 'required' or {'type': 'function', 'function': {'name': ...}}",
         )
-    return value
+    return {"kind": "named", "name": named["name"]}
 
 
 def _absent(value: object) -> object:
@@ -175,7 +176,7 @@ class FunctionSpec(_Wire):
     name: _ToolName
     description: str | None = None
     parameters: dict[str, Any] | None = None
-    strict: Annotated[bool | None, BeforeValidator(_no_strict_tool)] = None
+    strict: bool | None = None
 
 
 class Tool(_Wire):
@@ -183,6 +184,41 @@ class Tool(_Wire):
 
     type: Literal["function"]
     function: FunctionSpec
+
+
+class ToolChoice(_Wire):
+    """Whether tools may or must be called; `name` with kind "named" only."""
+
+    kind: Literal["auto", "none", "required", "named"]
+    name: str | None = None
+
+
+class TextFormat(_Wire):
+    """Any text."""
+
+    type: Literal["text"]
+
+
+class JsonObjectFormat(_Wire):
+    """Any JSON object."""
+
+    type: Literal["json_object"]
+
+
+class JsonSchema(_Wire):
+    """`strict` makes no difference: the schema is always kept. `name` and `description` do not reach the model."""
+
+    name: Annotated[str, Field(pattern=r"^[a-zA-Z0-9_-]{1,64}$")]
+    schema_: Annotated[dict[str, Any], Field(alias="schema")]
+    description: str | None = None
+    strict: bool | None = None
+
+
+class JsonSchemaFormat(_Wire):
+    """A JSON text of a schema."""
+
+    type: Literal["json_schema"]
+    json_schema: JsonSchema
 
 
 class StreamOptions(_Wire):
@@ -235,7 +271,10 @@ class ChatRequest(SampledRequest):
 
     messages: Annotated[list[Message], Field(min_length=1)]
     tools: Annotated[list[Tool], Field(max_length=MAX_TOOLS)] | None = None
-    tool_choice: Annotated[Literal["auto", "none"] | None, BeforeValidator(_known_tool_choice)] = None
+    tool_choice: Annotated[ToolChoice | None, BeforeValidator(_as_tool_choice)] = None
+    response_format: Annotated[TextFormat | JsonObjectFormat | JsonSchemaFormat, Field(discriminator="type")] | None = (
+        None
+    )
     parallel_tool_calls: bool | None = None
     max_completion_tokens: Annotated[int, Field(ge=1)] | None = None
     safety_identifier: str | None = None
@@ -273,10 +312,15 @@ def _named(error: ValidationError) -> RequestError:
     """Turns pydantic's first complaint into one line that names the field in OpenAI's spelling."""
     first = error.errors(include_url=False, include_input=False)[0]
     kind, where = first["type"], list(first["loc"])
+    # pydantic names a union's tag (a message's role, a format's type) as a step of the path
     if where[:1] == ["messages"] and len(where) > 2:
-        del where[2]  # the union's tag, which is the message's role
+        del where[2]
+    if where[:1] == ["response_format"] and len(where) > 1:
+        del where[1]
+    if where[:1] == ["tool_choice"]:
+        del where[1:]  # the fields behind it are ours
     if kind.startswith("union_tag"):
-        where.append("role")
+        where.append("type" if where[:1] == ["response_format"] else "role")
     param = "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in where).removeprefix(".")
     if kind == "extra_forbidden":
         return RequestError(f"unknown parameter: {quoted(param)}", param=param, code="unknown_parameter")
@@ -284,7 +328,8 @@ def _named(error: ValidationError) -> RequestError:
         return RequestError(f"missing required parameter: '{param}'", param=param, code="missing_required_parameter")
     if kind == "union_tag_invalid":
         context: Mapping[str, object] = first.get("ctx", {})
-        reason = f"unknown role {quoted(context.get('tag'))} (known: system, developer, user, assistant, tool)"
+        known = "system, developer, user, assistant, tool" if where[-1] == "role" else "text, json_object, json_schema"
+        reason = f"unknown {where[-1]} {quoted(context.get('tag'))} (known: {known})"
         return RequestError(f"{param}: {reason}", param=param, code="invalid_value")
     code = "unsupported_parameter" if kind == "unsupported_parameter" else "invalid_value"
     return RequestError(f"{param}: {first['msg']}", param=param, code=code)

@@ -2,10 +2,11 @@
 
 import json
 import re
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, NoReturn, cast
 
-from unmask.core.errors import ConfigError
+from unmask.core.errors import ConfigError, RequestError
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -15,10 +16,14 @@ class ToolCallFormat:
     Attributes:
         open: tag before the body.
         close: tag after the body.
+        inside: white space that the model writes between tag and body.
+        between: white space that it writes between two calls.
     """
 
     open: str = "<tool_call>"
     close: str = "</tool_call>"
+    inside: str = "\n"
+    between: str = "\n"
 
     def __post_init__(self) -> None:
         for field, tag in (("open", self.open), ("close", self.close)):
@@ -27,10 +32,34 @@ class ToolCallFormat:
                     f"the {field} tag {tag!r} must be 2 or more characters without quotes or outer spaces"
                 )
 
-    def render_call(self, name: str, arguments_json: str) -> str:
-        """Writes one call as the model would have written it (for messages of the history)."""
-        body = f'{{"name": {json.dumps(name, ensure_ascii=False)}, "arguments": {arguments_json}}}'
-        return f"{self.open}\n{body}\n{self.close}"
+    def head(self, name: str) -> str:
+        """What the model writes before the arguments of a call."""
+        return f'{self.open}{self.inside}{{"name": {json.dumps(name, ensure_ascii=False)}, "arguments": '
+
+    @property
+    def tail(self) -> str:
+        """What it writes behind them."""
+        return f"}}{self.inside}{self.close}"
+
+    def as_rendered(self, render: Callable[[Sequence[Mapping[str, Any]]], str]) -> "ToolCallFormat":
+        """The white space that a chat template writes around the calls of the history: models learn it from there.
+
+        Args:
+            render: messages in OpenAI form -> text.
+
+        Returns:
+            Itself where the template does not write such calls, or refuses them.
+        """
+        function = {"name": "unmask_probe", "arguments": "{}"}
+        calls = [{"id": f"call_{i}", "type": "function", "function": function} for i in range(2)]
+        messages = [{"role": "user", "content": "x"}, {"role": "assistant", "content": "", "tool_calls": calls}]
+        try:
+            text = render(messages)
+        except RequestError:
+            return self
+        tags = re.escape(self.open), re.escape(self.close)
+        found = re.search(rf"{tags[0]}(\s*)\{{.*?\}}\s*{tags[1]}(\s*){tags[0]}", text, re.DOTALL)
+        return self if found is None else replace(self, inside=found[1], between=found[2])
 
 
 @dataclass(frozen=True, kw_only=True)
